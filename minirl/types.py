@@ -1,0 +1,290 @@
+"""The data that flows, stage by stage, and the one statement of how it is aligned.
+
+Alignment. Sequences (prompt then response) are packed one after another into one-dimensional tensors; sequence i
+occupies positions cu_seqlens[i] : cu_seqlens[i + 1]. Index t of every per-token tensor belongs to the token at
+position t: `logprobs[t]` scores `tokens[t]` given what stands before it in its own sequence, `response_mask[t]` says
+whether tokens[t] was sampled, `routes.experts[t]` are the experts that processed tokens[t] as *input*. Every
+per-token float is fp32 and exactly 0 outside `response_mask`. Responses of one prompt (a group) are neighbours and
+`group_size` long. A field exists because its stage has run; `None` means "this kind of run has none".
+
+Axis names: T = tokens of all sequences, B = responses, L = MoE layers, k = experts per token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Protocol, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+
+def per_token() -> Any:
+    """A field of shape [T, ...]: sliced with the tokens of the selected sequences."""
+    return field(metadata={"axis": "token"})
+
+
+def per_response() -> Any:
+    """A field of shape [B, ...]: sliced with the selected responses."""
+    return field(metadata={"axis": "response"})
+
+
+def boundaries() -> Any:
+    """The field that says where sequences begin and end: recomputed for the selected ones."""
+    return field(metadata={"axis": "boundaries"})
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One problem, ready to be sampled.
+
+    position: its place in the task's infinite seeded order (evaluation prompts count from 0 in their own order).
+    tokens: prompt token ids. problem: what the grader needs (the task's own value: a gold answer, an entry).
+    """
+
+    position: int
+    tokens: tuple[int, ...]
+    problem: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How responses are drawn. temperature 0 is greedy (evaluation only). eos ends a response and belongs to it."""
+
+    temperature: float
+    max_response_tokens: int
+    eos: int
+    seed: int
+    purpose: str  # the stream's name: "rollout", "eval", ...
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """Which experts processed each token.
+
+    experts: [T, L, k] in the smallest integer dtype that holds the model's expert ids. present: [T] bool, False where
+    no route was recorded (the last sampled token is never fed back, so an engine has none for it). layers: absolute
+    decoder layer ids of the L entries; num_experts: experts per layer.
+    """
+
+    experts: Tensor = per_token()
+    present: Tensor = per_token()
+    layers: tuple[int, ...]
+    num_experts: int
+
+    def __post_init__(self) -> None:
+        if self.experts.ndim != 3 or self.experts.shape[1] != len(self.layers):
+            raise ValueError(
+                f"routes of shape {list(self.experts.shape)}: expected [tokens, {len(self.layers)} MoE layers, k]"
+            )
+        if self.present.shape != self.experts.shape[:1]:
+            raise ValueError(f"routes cover {self.experts.shape[0]} tokens, their mask {self.present.shape[0]}")
+
+
+def expert_dtype(num_experts: int) -> torch.dtype:
+    """The smallest integer dtype that holds expert ids 0 .. num_experts - 1."""
+    return torch.uint8 if num_experts <= 256 else torch.int16 if num_experts <= 32768 else torch.int32
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutBatch:
+    """Responses sampled by the engine (mu_old) and what it knew of them.
+
+    tokens [T] int64 · cu_seqlens [B + 1] int64 · response_mask [T] bool · rollout_logprobs [T] fp32: log mu_old of
+    the distribution really sampled from · truncated [B] bool: ended by the length limit · valid [B] bool: False where
+    the engine returned a non-finite logprob (stored as 0; the response is rejected and counted) · positions [B] int64
+    · routes: the engine's experts, or None for a dense model · group_size · version: of the weights that sampled.
+    """
+
+    tokens: Tensor = per_token()
+    cu_seqlens: Tensor = boundaries()
+    response_mask: Tensor = per_token()
+    rollout_logprobs: Tensor = per_token()
+    truncated: Tensor = per_response()
+    valid: Tensor = per_response()
+    positions: Tensor = per_response()
+    routes: Routes | None
+    group_size: int
+    version: int
+
+    def __post_init__(self) -> None:
+        total = int(self.cu_seqlens[-1])
+        for name in ("tokens", "response_mask", "rollout_logprobs"):
+            found = getattr(self, name).shape[0]
+            if found != total:
+                raise ValueError(f"{name} has {found} entries, cu_seqlens says {total} tokens")
+        for name in ("truncated", "valid", "positions"):
+            found = getattr(self, name).shape[0]
+            if found != len(self):
+                raise ValueError(f"{name} has {found} entries, cu_seqlens says {len(self)} responses")
+        if self.routes is not None and self.routes.experts.shape[0] != total:
+            raise ValueError(f"routes cover {self.routes.experts.shape[0]} tokens, cu_seqlens says {total}")
+
+    def __len__(self) -> int:
+        """Number of responses B."""
+        return self.cu_seqlens.shape[0] - 1
+
+    @property
+    def lengths(self) -> Tensor:
+        """[B] tokens of each sequence, prompt included."""
+        return self.cu_seqlens.diff()
+
+    @property
+    def sequence_ids(self) -> Tensor:
+        """[T] which response each token belongs to."""
+        return torch.repeat_interleave(torch.arange(len(self), device=self.tokens.device), self.lengths)
+
+    @property
+    def response_lengths(self) -> Tensor:
+        """[B] sampled tokens of each response, EOS included."""
+        counts = torch.zeros(len(self), dtype=torch.int64, device=self.tokens.device)
+        return counts.index_add_(0, self.sequence_ids, self.response_mask.long())
+
+
+def token_index(cu_seqlens: Tensor, responses: Tensor) -> Tensor:
+    """[t] positions of all tokens of the given responses, in the given order."""
+    starts, lengths = cu_seqlens[:-1][responses], cu_seqlens.diff()[responses]
+    offsets = torch.repeat_interleave(starts - (lengths.cumsum(0) - lengths), lengths)
+    return torch.arange(int(lengths.sum()), device=cu_seqlens.device) + offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Rewards:
+    """values [B] fp32, 0 where not graded · graded [B] bool: False where the verifier itself failed (no reward)."""
+
+    values: Tensor = per_response()
+    graded: Tensor = per_response()
+
+
+@dataclass(frozen=True, slots=True)
+class OldPolicy:
+    """pi_old: the trainer with the weights that sampled, frozen before any update.
+
+    logprobs [T] fp32 · entropy [T] fp32, full vocabulary, nats · routes: the *live* choice of the trainer's routers
+    in that pass (under replay: given replayed inputs), or None for a dense model.
+    """
+
+    logprobs: Tensor = per_token()
+    entropy: Tensor = per_token()
+    routes: Routes | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainBatch:
+    """Everything an update needs.
+
+    advantages [B] · accepted [T] bool: response tokens that may give gradient · counted [T] bool: response tokens
+    that count in denominators (both from what is fixed before the first update; see `algo.reject`) · coefficients
+    [T]: a_it of the aggregation, or None before `algo.coefficients` has run on a whole mini-batch.
+    """
+
+    rollouts: RolloutBatch
+    rewards: Rewards
+    advantages: Tensor = per_response()
+    old: OldPolicy
+    accepted: Tensor = per_token()
+    counted: Tensor = per_token()
+    coefficients: Tensor | None = per_token()
+
+    def __len__(self) -> int:
+        """Number of responses B."""
+        return len(self.rollouts)
+
+
+Stage = TypeVar("Stage", "RolloutBatch", "TrainBatch")
+
+
+def select(stage: Stage, responses: Tensor) -> Stage:
+    """The same stage with only the given responses ([b] int64 indices), repacked in the given order.
+
+    Works on the declared axis of each field, nested stages included, so a field added tomorrow is carried along.
+    """
+    rollouts = stage.rollouts if isinstance(stage, TrainBatch) else stage
+    return _take(stage, responses, token_index(rollouts.cu_seqlens, responses))
+
+
+def split(batch: TrainBatch, num_mini_batches: int) -> list[TrainBatch]:
+    """The mini-batches of one rollout batch: whole groups, in order."""
+    groups, rest = divmod(len(batch), batch.rollouts.group_size)
+    size, rest = (0, 1) if rest else divmod(groups, num_mini_batches)
+    if rest:
+        raise ValueError(
+            f"{len(batch)} responses in groups of {batch.rollouts.group_size} "
+            f"cannot be split into num_mini_batches={num_mini_batches} of whole groups"
+        )
+    size *= batch.rollouts.group_size
+    return [select(batch, torch.arange(i * size, (i + 1) * size)) for i in range(num_mini_batches)]
+
+
+def _take(value: Any, responses: Tensor, tokens: Tensor) -> Any:
+    changed: dict[str, Any] = {}
+    for spec in fields(value):
+        part, axis = getattr(value, spec.name), spec.metadata.get("axis")
+        if part is None:
+            continue
+        if axis == "token":
+            changed[spec.name] = part[tokens]
+        elif axis == "response":
+            changed[spec.name] = part[responses]
+        elif axis == "boundaries":
+            changed[spec.name] = torch.cat([part.new_zeros(1), part.diff()[responses].cumsum(0)])
+        elif is_dataclass(part):
+            changed[spec.name] = _take(part, responses, tokens)
+    return replace(value, **changed)
+
+
+@dataclass(frozen=True, slots=True)
+class LossTerms:
+    """What the one loss line is made of, for a micro-batch; everything but `loss` is detached and shaped [T].
+
+    loss: scalar, - sum_t coefficients * kept * is_weight * A * log pi_theta (not yet times the world size).
+    kept: M_t in [0, 1] · is_weight: the final, bounded weight · capped: bool, a bound of the weight changed this token
+    · would_clip: bool, the 0.2 / 0.27 ratio mask of the paper against pi_old, whatever the algorithm uses
+    · high / low: bool, masked by the trust region with A > 0 / with A < 0 · advantages: A of the token's response
+    · log_staleness: log pi_theta - log pi_old · log_discrepancy: log pi_old - log mu_old.
+    """
+
+    loss: Tensor
+    kept: Tensor
+    is_weight: Tensor
+    capped: Tensor
+    would_clip: Tensor
+    high: Tensor
+    low: Tensor
+    advantages: Tensor
+    log_staleness: Tensor
+    log_discrepancy: Tensor
+
+
+class Statistic(Protocol):
+    """A number that can be gathered in parts: over micro-batches, then over ranks."""
+
+    def merge(self, other: Self) -> Self: ...
+
+    def values(self, name: str) -> dict[str, float]:
+        """The finished figures, keyed by metric name (a histogram gives several, a mean one)."""
+        ...
+
+
+Statistics = dict[str, Statistic]
+
+
+def merge(left: Statistics, right: Statistics) -> Statistics:
+    """Key by key; a key on one side only is kept."""
+    return left | {name: left[name].merge(part) if name in left else part for name, part in right.items()}
+
+
+class Diverged(Exception):
+    """A non-finite loss or gradient norm at update `version`: a result of the run, not a fault of the program."""
+
+    def __init__(self, version: int, what: str) -> None:
+        super().__init__(f"{what} is not finite at update {version}")
+        self.version = version
+
+
+class Degenerate(Exception):
+    """The data of version `version` can teach nothing under this algorithm (all rejected, weights vanished)."""
+
+    def __init__(self, version: int, what: str) -> None:
+        super().__init__(f"{what} at update {version}")
+        self.version = version

@@ -1,0 +1,89 @@
+"""Rank, size and what is summed over ranks: all that the code knows of distributed execution."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from minirl.types import Statistics, merge
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class World:
+    """All ranks of one run. Data parallelism is over whole groups of responses."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @classmethod
+    def join(cls, device: str) -> World:
+        """Joins the ranks that torchrun started, or makes a world of one. `device`: "auto", "cpu" or "cuda"."""
+        cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
+        rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+        place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if cuda else torch.device("cpu")
+        if cuda:
+            torch.cuda.set_device(place)
+        if not dist.is_initialized():
+            alone = {"store": dist.HashStore(), "rank": 0, "world_size": 1} if "RANK" not in os.environ else {}
+            # long enough for a slow start-up, short enough that a dead rank ends the run
+            dist.init_process_group("nccl" if cuda else "gloo", timeout=timedelta(minutes=10), **alone)
+        return cls(rank, size, place)
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        return init_device_mesh(self.device.type, (self.size,))
+
+    def share(self, items: Sequence[Item], num_mini_batches: int) -> list[Item]:
+        """This rank's part of a batch: of each mini-batch the rank-th slice, so that every update sees all ranks."""
+        size = len(items) // num_mini_batches // self.size
+        starts = [(batch * self.size + self.rank) * size for batch in range(num_mini_batches)]
+        return [item for start in starts for item in items[start : start + size]]
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Elementwise over ranks; the argument is left alone."""
+        total = tensor.detach().clone()
+        if self.size > 1:
+            dist.all_reduce(total)
+        return total
+
+    def max(self, number: int) -> int:
+        """The largest of the ranks' numbers."""
+        if self.size == 1:
+            return number
+        largest = torch.tensor(number, device=self.device)
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+        return int(largest)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's (picklable) value, in the order of ranks, on every rank."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def merge(self, statistics: Statistics) -> dict[str, float]:
+        """The finished figures over all ranks."""
+        merged: Statistics = {}
+        for part in self.gather(statistics):
+            merged = merge(merged, part)
+        return {key: value for name, stat in merged.items() for key, value in stat.values(name).items()}
+
+    def barrier(self) -> None:
+        if self.size > 1:
+            dist.barrier()
+
+    def leave(self) -> None:
+        if dist.is_initialized():
+            dist.destroy_process_group()
