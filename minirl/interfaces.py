@@ -115,6 +115,9 @@ class Tracker(Protocol):
 
     def write(self, version: int, values: Mapping[str, float]) -> None: ...
 
+    def samples(self, version: int, rows: Sequence[Mapping[str, object]]) -> None:
+        """A few responses of this version as text: position, prompt, response, reward."""
+
     def truncate(self, version: int) -> None:
         """On resume: rows of `version` and later are moved aside; they will be made again."""
 

@@ -1,0 +1,117 @@
+"""The folder of a run and its record: who runs it, how it ended. Torch-free, so that status and sweep can read it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from minirl.config import Config, ConfigError
+
+PACKAGES = ("torch", "transformers", "numpy", "hydra-core", "omegaconf", "wandb", "minirl")
+
+
+class State(StrEnum):
+    """How a run stands. Collapsed, diverged and degenerate are results; failed and interrupted ask to be repeated."""
+
+    running = "running"
+    finished = "finished"
+    collapsed = "collapsed"
+    diverged = "diverged"
+    degenerate = "degenerate"
+    failed = "failed"
+    interrupted = "interrupted"
+
+    @property
+    def is_result(self) -> bool:
+        return self in (State.finished, State.collapsed, State.diverged, State.degenerate)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """The file is either the old one or the new one, whenever the process dies."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def run_folder(config: Config, identity: str) -> Path:
+    """Where a run lives: a pure function of what it is, so that repeating a command finds it again."""
+    place = Path("sweeps", config.run.group) if config.run.group else Path("runs")
+    return Path(config.run.outputs) / place / f"{identity}-s{config.seed}"
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """`run.json` in the run's folder."""
+
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "run.json"
+
+    def read(self) -> dict[str, Any]:
+        """The record as last written; empty where the run has not begun."""
+        return json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else {}
+
+    def update(self, **changes: Any) -> None:
+        """Rewrites the record with the given keys changed."""
+        text = json.dumps(self.read() | changes, indent=2, ensure_ascii=False, allow_nan=False)
+        write_atomically(self.path, text + "\n")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Held while a process works on this run. The kernel drops the lock when the process dies, however it dies."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(f"{self.folder} is being run by another process: wait for it, or stop it") from None
+            yield
+
+
+def environment() -> dict[str, Any]:
+    """What the run ran on: process, packages, and the code's revision where it is a checkout."""
+    packages = {}
+    for name in PACKAGES:
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "python": platform.python_version(),
+        "packages": packages,
+        "git": _revision(),
+        "started": time.time(),
+    }
+
+
+def _revision() -> dict[str, Any] | None:
+    here = Path(__file__).resolve().parents[1]
+    if not (here / ".git").exists():
+        return None
+    try:
+        sha, changes = (
+            subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, check=True).stdout.strip()
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return {"sha": sha, "dirty": bool(changes)}
