@@ -1,0 +1,230 @@
+"""Config in, objects wired, loop called, ending recorded. The only room that sees all others together.
+
+`python -m minirl.run [-m] [OVERRIDES]` is Hydra's own door to the same conf/; `minirl run` is the usual one.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from minirl import coldstart
+from minirl.algo.algorithm import build as build_algorithm
+from minirl.clock import Clock
+from minirl.compose import conf_dir, register_schema
+from minirl.config import Config
+from minirl.engine.registry import build as build_engine
+from minirl.evaluate import Evaluator
+from minirl.grading import grade
+from minirl.identity import identity
+from minirl.loop import Plan, train
+from minirl.metrics.collapse import collapse_onset
+from minirl.models.content import content_hash
+from minirl.models.load import build as build_model
+from minirl.policy.checkpoint import newest
+from minirl.policy.fsdp import FsdpPolicy
+from minirl.record import RunRecord, State, environment, run_folder, write_atomically
+from minirl.tasks.registry import build as build_task
+from minirl.tracking.console import ConsoleTracker
+from minirl.tracking.registry import build as build_tracker
+from minirl.types import Degenerate, Diverged, Sampling
+from minirl.validate import validate
+from minirl.world import World
+
+
+def run(cfg: DictConfig, overrides: list[str]) -> State:
+    """Runs, or continues, the run that `cfg` describes; returns how it ended. A run with a result is not run again.
+
+    Raises ConfigError on bad input, before anything is written, and whatever stopped the run otherwise.
+    """
+    config: Config = OmegaConf.to_object(cfg)  # type: ignore[assignment]
+    notes = validate(config)
+    torch.set_num_threads(config.run.num_threads)
+    world = World.join(config.run.device)
+    try:
+        say = print if world.rank == 0 else _silence
+        start = coldstart.ensure(config, world, say)
+        content = content_hash(start)
+        name = identity(config, content)
+        record = RunRecord(run_folder(config, name))
+        for note in notes:
+            say(f"note: {note}")
+        if world.rank != 0:
+            return _train(config, start, name, record.folder, world)
+        with record.locked(), _terminable():
+            return _recorded(config, cfg, overrides, notes, start, content, name, record, world)
+    finally:
+        world.leave()
+
+
+def _recorded(
+    config: Config,
+    cfg: DictConfig,
+    overrides: list[str],
+    notes: list[str],
+    start: Path,
+    content: str,
+    name: str,
+    record: RunRecord,
+    world: World,
+) -> State:
+    """The run with its record kept: what it is before it starts, how it ended after."""
+    before = record.read()
+    if before and State(before["state"]).is_result and before["num_updates"] >= config.num_updates:
+        print(f"{record.folder}: {before['state']} already, nothing to do")
+        return State(before["state"])
+    write_atomically(record.folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
+    horizons = [*before.get("horizons", []), config.num_updates]
+    record.update(
+        identity=name,
+        seed=config.seed,
+        arm=config.run.name,
+        sweep=config.run.group,
+        overrides=overrides,
+        notes=notes,
+        coldstart={"folder": str(start), "content": content},
+        state=State.running,
+        reason=None,
+        num_updates=config.num_updates,
+        horizons=horizons,
+        ended=None,
+        **environment(),
+    )
+    state, reason = State.failed, "killed"
+    cpu = time.process_time()
+    try:
+        state, reason = _train(config, start, name, record.folder, world), None
+    except (Diverged, Degenerate) as ending:
+        state, reason = State[type(ending).__name__.lower()], str(ending)
+    except KeyboardInterrupt:
+        state, reason = State.interrupted, "stopped from outside: repeat the command to go on"
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        traceback.print_exc()
+        raise
+    finally:
+        spent = before.get("cpu_seconds", 0.0) + time.process_time() - cpu
+        record.update(state=state, reason=reason, ended=time.time(), cpu_seconds=spent, version=_last_version(record))
+    return state
+
+
+def _train(config: Config, start: Path, name: str, folder: Path, world: World) -> State:
+    """Wires the objects, resumes from the newest checkpoint if there is one, and runs the loop to its end."""
+    task = build_task(config.task, config.coldstart)
+    algo = build_algorithm(config.algo)
+    model = partial(build_model, config.model, vocab_size=task.vocab_size, checkpoint=start)
+    policy = FsdpPolicy(
+        model(),
+        train=config.train,
+        temperature=config.sampling.temperature,
+        num_mini_batches=config.num_mini_batches,
+        world=world,
+    )
+    checkpoints = folder / "checkpoints"
+    latest = newest(checkpoints)
+    if latest is not None:
+        policy.load(latest)
+    tracker = ConsoleTracker(build_tracker(config, folder, name, world.rank), config.num_updates, world.rank)
+    tracker.truncate(policy.version)
+    engine = build_engine(config, model(), pad=task.pad, device=world.device)
+    evaluator = Evaluator(config, task, model(), world)
+    ending = "failed"
+    try:
+        train(
+            plan=_plan(config, task.eos, checkpoints),
+            algo=algo,
+            policy=policy,
+            engine=engine,
+            task=task,
+            grade=partial(grade, task, max_error_rate=config.task.max_verifier_error_rate),
+            evaluate=evaluator,
+            tracker=tracker,
+            world=world,
+            clock=Clock(),
+        )
+        onset = _collapse(folder, config.metrics.collapse_margin)
+        ending = "finished" if onset is None else "collapsed"
+    finally:
+        engine.close()
+        tracker.close(ending)
+    return State(ending)
+
+
+def _plan(config: Config, eos: int, checkpoints: Path) -> Plan:
+    return Plan(
+        num_updates=config.num_updates,
+        num_mini_batches=config.num_mini_batches,
+        prompts_per_mini_batch=config.prompts_per_mini_batch,
+        group_size=config.group_size,
+        eval_every=config.eval.every,
+        checkpoint_every=config.train.checkpoint_every,
+        live_every=config.metrics.live_every,
+        samples_every=config.metrics.samples_every,
+        extreme_ratio=config.metrics.extreme_ratio,
+        sampling=Sampling(
+            temperature=config.sampling.temperature,
+            max_response_tokens=config.sampling.max_response_tokens,
+            eos=eos,
+            seed=config.seed,
+            purpose="rollout",
+        ),
+        checkpoints=checkpoints,
+    )
+
+
+def _collapse(folder: Path, margin: float) -> int | None:
+    """The version from which the run's own evaluations say that it collapsed, if they do."""
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [row for row in map(json.loads, lines) if "eval/avg" in row]
+    versions, scores, errors = ([row[name] for row in rows] for name in ("version", "eval/avg", "eval/se"))
+    return collapse_onset(versions, scores, errors, margin=margin)
+
+
+def _last_version(record: RunRecord) -> int:
+    path = record.folder / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return json.loads(lines[-1])["version"] if lines else 0
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM (a scheduler's, a launcher's) ends the run as Ctrl-C does: with its record written."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _silence(text: str) -> None:
+    """What the other ranks say."""
+
+
+def _hydra_task(cfg: DictConfig) -> str:
+    from hydra.core.hydra_config import HydraConfig
+
+    return run(cfg, list(HydraConfig.get().overrides.task))
+
+
+if __name__ == "__main__":
+    import hydra
+
+    register_schema()
+    hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(_hydra_task)()
+    sys.exit(0)
