@@ -1,0 +1,44 @@
+# make quickstart   from a bare Python 3.11 to a page that compares algorithm variants
+# make test         the test suite          make test-slow   what is longer
+# make lint         ruff and mypy           make bench       CPU seconds per update
+VENV ?= .venv
+PIP_FLAGS ?= -c constraints/cpu.txt
+PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+BIN := $(VENV)/bin
+
+# one thread per process: several processes share the cores, and spinning threads would cost more than they give
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: quickstart test test-slow lint bench
+
+quickstart: $(VENV)/installed
+	$(BIN)/minirl sweep quickstart
+	$(BIN)/minirl report quickstart
+
+test: $(VENV)/installed-dev
+	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+test-slow: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -m slow $(PYTEST_FLAGS)
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/installed
+	$(BIN)/python bench/updates.py
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "minirl needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+# stamps: an environment is brought up to date only when what it is made of has changed
+$(VENV)/installed: pyproject.toml constraints/cpu.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) -e .
+	@touch $@
+
+$(VENV)/installed-dev: pyproject.toml constraints/cpu.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) -e '.[dev]'
+	@touch $(VENV)/installed $@
