@@ -118,6 +118,9 @@ class Tracker(Protocol):
     def samples(self, version: int, rows: Sequence[Mapping[str, object]]) -> None:
         """A few responses of this version as text: position, prompt, response, reward."""
 
+    def histograms(self, version: int, counts: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
+        """Of each named quantity: the [n + 1] edges of its bins and the [n] counts in them."""
+
     def truncate(self, version: int) -> None:
         """On resume: rows of `version` and later are moved aside; they will be made again."""
 

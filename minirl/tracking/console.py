@@ -50,6 +50,9 @@ class ConsoleTracker:
     def samples(self, version: int, rows: Sequence[Mapping[str, object]]) -> None:
         self.inner.samples(version, rows)
 
+    def histograms(self, version: int, counts: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
+        self.inner.histograms(version, counts)
+
     def truncate(self, version: int) -> None:
         self.inner.truncate(version)
         if version and not self.silent:
