@@ -1,0 +1,34 @@
+"""Experts on a CPU: tokens sorted by expert, one matrix product per expert (a transformers experts implementation)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+
+SORTED_LOOP = "minirl_sorted_loop"
+
+
+def sorted_loop(experts: Any, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+    """y_t = sum_j weights_tj * down_j(act(gate_j x_t) * up_j x_t) over the chosen experts j of token t.
+
+    experts: a module of stacked weights, gate_up_proj [E, 2m, h] and down_proj [E, h, m], without biases.
+    hidden [T, h], chosen [T, k], weights [T, k] -> [T, h]. Each token's k terms are added in the order of its own
+    choice, so the sum does not depend on the other tokens. `unbind` keeps the backward of the stacked weights one
+    copy instead of one full-size addition per expert.
+    """
+    k, flat = chosen.shape[-1], chosen.reshape(-1)
+    order = flat.argsort(stable=True)
+    counts = torch.bincount(flat, minlength=experts.gate_up_proj.shape[0]).tolist()
+    parts = hidden.index_select(0, order // k).split(counts)
+    layers = zip(parts, experts.gate_up_proj.unbind(), experts.down_proj.unbind(), strict=True)
+    mixed = torch.cat([linear(experts._apply_gate(linear(part, up)), down) for part, up, down in layers if len(part)])
+    place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+    mixed = mixed.index_select(0, place).view(*chosen.shape, -1) * weights.unsqueeze(-1)
+    return mixed.sum(dim=1).to(hidden.dtype)
+
+
+ALL_EXPERTS_FUNCTIONS.register(SORTED_LOOP, sorted_loop)

@@ -1,0 +1,133 @@
+"""A causal LM of a stock transformers class: a tiny random one from sizes, or a folder in Hugging Face format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3MoeConfig,
+)
+from transformers.utils.logging import disable_progress_bar
+
+from minirl.config import ConfigError, ModelConfig
+from minirl.models.experts import SORTED_LOOP
+from minirl.models.families.registry import router_family
+from minirl.streams import stream_key
+
+MAX_POSITIONS = 32768  # of a tiny model: what Qwen3 has; rotary positions cost no weights
+
+
+def build(cfg: ModelConfig, *, vocab_size: int, checkpoint: Path | None) -> PreTrainedModel:
+    """The model of `cfg` in fp32, in evaluation mode; with the weights of `checkpoint` where one is given.
+
+    Its own weights are those of `cfg.path`, or random ones that depend on `cfg.init_seed` alone. The global random
+    state is left as it was. Raises ConfigError before any weight is read if the model cannot be trained.
+    """
+    disable_progress_bar()
+    if cfg.path is None:
+        config, source = tiny_config(cfg, vocab_size), None
+    else:
+        config, source = folder_config(Path(cfg.path), "model.path"), Path(cfg.path)
+    if checkpoint is not None:
+        found, source = folder_config(checkpoint, "coldstart.checkpoint"), checkpoint
+        refuse_other_architecture(expected=config, found=found, checkpoint=checkpoint)
+        config = found
+    if config.vocab_size < vocab_size:
+        raise ConfigError(f"{cfg.path}: the model has {config.vocab_size} tokens, the task needs {vocab_size}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream_key(cfg.init_seed, "init") % 2**63)
+        model = initialised(config) if source is None else loaded(config, source)
+    return model.eval()
+
+
+def tiny_config(cfg: ModelConfig, vocab_size: int) -> PreTrainedConfig:
+    """The transformers config of a tiny Qwen3-MoE or Qwen3: untied head, no dropout, mixing weights that sum to 1."""
+    sizes: dict[str, Any] = {
+        "vocab_size": vocab_size,
+        "hidden_size": cfg.hidden_size,
+        "num_hidden_layers": cfg.num_layers,
+        "num_attention_heads": cfg.num_heads,
+        "num_key_value_heads": cfg.num_kv_heads,
+        "head_dim": cfg.head_dim,
+        "intermediate_size": cfg.intermediate_size,
+        "initializer_range": cfg.initializer_range,
+        "max_position_embeddings": MAX_POSITIONS,
+        "tie_word_embeddings": False,
+    }
+    if cfg.family == "qwen3":
+        return Qwen3Config(**sizes)
+    if cfg.family == "qwen3_moe":
+        return Qwen3MoeConfig(
+            **sizes,
+            num_experts=cfg.num_experts,
+            num_experts_per_tok=cfg.num_experts_per_token,
+            moe_intermediate_size=cfg.moe_intermediate_size,
+            norm_topk_prob=True,
+        )
+    raise ConfigError(f"model.family={cfg.family}: a tiny model is qwen3 or qwen3_moe; others are loaded by model.path")
+
+
+def folder_config(folder: Path, key: str) -> PreTrainedConfig:
+    """The config of a local folder, with every dropout and router jitter off: log-probabilities of the three policies
+    are of the same deterministic function."""
+    if not (folder / "config.json").is_file():
+        raise ConfigError(f"{key}={folder}: no config.json there; expected a folder in Hugging Face format")
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    settings = config.to_dict()
+    router_family(settings, f"{key}={folder}")
+    for name, value in settings.items():
+        if ("dropout" in name or "jitter" in name) and isinstance(value, float):
+            setattr(config, name, 0.0)
+    return config
+
+
+def refuse_other_architecture(*, expected: PreTrainedConfig, found: PreTrainedConfig, checkpoint: Path) -> None:
+    """A checkpoint replaces weights, never the model."""
+    wanted, present = expected.to_dict(), found.to_dict()
+    sizes = [name for name in wanted if name.startswith("num_") or name.endswith("_size")]
+    for name in ["model_type", *sizes, "head_dim"]:
+        if name in wanted and wanted[name] != present.get(name):
+            raise ConfigError(
+                f"coldstart.checkpoint={checkpoint}: {name} is {present.get(name)}, model= has {wanted[name]}; "
+                "choose the model the checkpoint was made with"
+            )
+
+
+def implementations(config: PreTrainedConfig) -> dict[str, Any]:
+    """Attention by scaled_dot_product_attention; sorted experts for the families that have experts."""
+    chosen: dict[str, Any] = {"attn_implementation": "sdpa", "dtype": torch.float32}
+    return chosen | ({"experts_implementation": SORTED_LOOP} if router_family(config.to_dict(), "model") else {})
+
+
+def initialised(config: PreTrainedConfig) -> PreTrainedModel:
+    """Random weights from the current random state."""
+    return AutoModelForCausalLM.from_config(config, trust_remote_code=False, **implementations(config))
+
+
+def loaded(config: PreTrainedConfig, folder: Path) -> PreTrainedModel:
+    """The folder's weights, from safetensors only; refuses a folder that leaves a weight to chance."""
+    if not any(folder.glob("*.safetensors")):
+        raise ConfigError(f"{folder}: no .safetensors file; weights in other formats are not read")
+    result: Any = AutoModelForCausalLM.from_pretrained(
+        folder,
+        config=config,
+        use_safetensors=True,
+        trust_remote_code=False,
+        local_files_only=True,
+        output_loading_info=True,
+        **implementations(config),
+    )
+    model, report = result
+    for kind in ("missing_keys", "mismatched_keys", "unexpected_keys"):
+        if report[kind]:
+            raise ConfigError(
+                f"{folder}: {kind.replace('_', ' ')} in its weights: {', '.join(map(str, sorted(report[kind])[:3]))}"
+            )
+    return model

@@ -1,0 +1,148 @@
+"""The routing tape: reads every router's choice, and makes it choose what a tape says.
+
+It sits between a router and its experts as a forward hook. Only the *selection* is replayed: mixing weights are
+gathered from the current scores of all experts with the family's own score function, so routers keep their gradient
+(arXiv 2512.01374, section 3.4). A pass is looked up by layer, never by a cursor: activation checkpointing runs a
+layer again during backward and must meet the same choice. Attach before `fully_shard`; without an open pass the
+model routes as it always does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from minirl.models.families.registry import router_family
+from minirl.types import expert_dtype
+
+
+class Pass:
+    """One forward (and its backward). experts [T, L, k]: the routers' own choice, given the inputs they met;
+    forced [T, L, k] int64 or None, used [T, L] bool: where the forced choice is taken."""
+
+    def __init__(self, tape: RoutingTape, num_tokens: int, forced: Tensor | None, used: Tensor | None) -> None:
+        shape = (num_tokens, len(tape.layers), tape.top_k)
+        self.experts = torch.zeros(shape, dtype=expert_dtype(tape.num_experts), device=tape.device)
+        self.forced, self.used = forced, used
+        self.seen: set[int] = set()
+
+    def choose(self, column: int, own: Tensor) -> Tensor:
+        """The experts [T, k] of this layer. A layer that runs again (recomputation) repeats its first choice."""
+        if column not in self.seen:
+            if own.shape[0] != self.experts.shape[0]:
+                raise ValueError(f"the routing tape was opened for {self.experts.shape[0]} tokens, met {own.shape[0]}")
+            self.experts[:, column] = own.to(self.experts.dtype)
+            self.seen.add(column)
+        live = self.experts[:, column].long()
+        if self.forced is None or self.used is None:
+            return live
+        return torch.where(self.used[:, column, None], self.forced[:, column], live)
+
+
+class RoutingTape:
+    """layers: absolute decoder layer ids of the routers, ascending · num_experts · top_k: experts per token."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        family = router_family(model.config.to_dict(), "model")
+        if family is None:
+            raise ValueError("a dense model has no routers to record")
+        self.gate = family.gate
+        decoder: Any = model.base_model
+        routers = {
+            number: module
+            for number, layer in enumerate(decoder.layers)
+            for module in layer.modules()
+            if type(module).__name__ == family.router
+        }
+        everywhere = sum(type(module).__name__ == family.router for module in model.modules())
+        if not routers or len(routers) != everywhere:
+            raise ValueError(
+                f"found {everywhere} {family.router} modules, {len(routers)} of them one per decoder layer: "
+                "this model's structure is unknown to the routing tape"
+            )
+        self.layers: tuple[int, ...] = tuple(routers)
+        self.first = routers[self.layers[0]]
+        self.num_experts, self.top_k = int(self.first.num_experts), int(self.first.top_k)
+        self.open: Pass | None = None
+        for column, router in enumerate(routers.values()):
+            self.check(router, model.config.hidden_size)
+            router.register_forward_hook(self.hook(column))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the routers are now."""
+        return next(self.first.parameters()).device
+
+    def check(self, router: nn.Module, hidden_size: int) -> None:
+        """Our gate must reproduce the router's own weights to the last bit: a changed library fails here."""
+        weight = next(router.parameters())
+        probe = torch.arange(8 * hidden_size, dtype=torch.float32, device=weight.device).sin().view(8, hidden_size)
+        with torch.no_grad():
+            logits, weights, experts = router(probe.to(weight.dtype))
+            ours = self.gate(router, logits, experts)
+        if ours.dtype != weights.dtype or not torch.equal(ours, weights):
+            raise ValueError(f"{type(router).__name__} computes its weights differently from {self.gate.__name__}")
+
+    def hook(self, column: int) -> Any:
+        """The forward hook of the router of this column."""
+
+        def replace(router: nn.Module, inputs: Any, outputs: tuple[Tensor, Tensor, Tensor]) -> Any:
+            if self.open is None:
+                return None
+            logits, _, own = outputs
+            chosen = self.open.choose(column, own.detach())
+            if self.open.forced is None and not torch.is_grad_enabled():
+                return None  # the same numbers; with gradient, recomputation must meet the same operations
+            return logits, self.gate(router, logits, chosen), chosen
+
+        return replace
+
+    @contextmanager
+    def record(self, num_tokens: int) -> Iterator[Pass]:
+        """One forward of `num_tokens` tokens (flattened [rows, time]) and its backward, routed live."""
+        with self.opened(Pass(self, num_tokens, None, None)) as current:
+            yield current
+
+    @contextmanager
+    def replay(self, experts: Tensor, present: Tensor) -> Iterator[Pass]:
+        """The same with experts [T, L, k] (any integer dtype) chosen where present [T] is set; in force until the
+        context ends, which must be after backward. Columns are `self.layers`. A row that names an expert twice is
+        padding, not a route: it is routed live, and `used` says so."""
+        expected = (present.shape[0], len(self.layers), self.top_k)
+        if tuple(experts.shape) != expected:
+            raise ValueError(
+                f"routes of shape {list(experts.shape)}: expected {list(expected)} (tokens, MoE layers, k)"
+            )
+        forced = experts.to(self.device, torch.int64)
+        used = present.to(self.device)[:, None] & distinct(forced)
+        taken = forced[used]
+        if taken.numel() and not (int(taken.min()) >= 0 and int(taken.max()) < self.num_experts):
+            raise ValueError(f"routes name expert {int(taken.max())} (or a negative one) of {self.num_experts}")
+        forced = forced.clamp(0, self.num_experts - 1)
+        with self.opened(Pass(self, present.shape[0], forced, used)) as current:
+            yield current
+
+    @contextmanager
+    def opened(self, current: Pass) -> Iterator[Pass]:
+        """Holds the pass open; whatever happens inside, the tape is clean afterwards."""
+        if self.open is not None:
+            raise RuntimeError("a routing pass is already open: one forward (and its backward) at a time")
+        self.open = current
+        try:
+            yield current
+        finally:
+            self.open = None
+        missed = [layer for column, layer in enumerate(self.layers) if column not in current.seen]
+        if missed:
+            raise RuntimeError(f"the routers of layers {missed} never asked the routing tape: the hooks are not live")
+
+
+def distinct(experts: Tensor) -> Tensor:
+    """[..., k] -> [...]: no expert is named twice."""
+    ordered = experts.sort(dim=-1).values
+    return (ordered[..., 1:] != ordered[..., :-1]).all(dim=-1)
