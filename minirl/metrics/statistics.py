@@ -195,7 +195,7 @@ class Histogram:
 
     def quantile(self, share: float) -> float:
         """The value below which `share` of the entries lie, on a straight line across the bin that it falls into."""
-        target, below = share * self.count, 0
+        target = share * self.count
         place = next(i for i, upto in enumerate(accumulate(self.counts)) if upto >= target and upto > 0)
         below = sum(self.counts[:place])
         low = max(EDGES[place - 1] if place else 0.0, self.smallest)
@@ -217,6 +217,7 @@ class Histogram:
 
 
 Observed = TypeVar("Observed")
+Estimators = Mapping[str, Callable[[Observed], Statistic]]
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ class Family(Generic[Observed]):
     """Estimators that look at the same thing, logged as `prefix + name`. The metric reference is made from these."""
 
     prefix: str
-    estimators: Mapping[str, Callable[[Observed], Statistic]]
+    estimators: Estimators[Observed]
 
     def measure(self, observed: Observed) -> Statistics:
         return {self.prefix + name: estimate(observed) for name, estimate in self.estimators.items()}
