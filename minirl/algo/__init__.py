@@ -1,0 +1,1 @@
+"""The objective: one loss line and the six choices that fill it in."""
