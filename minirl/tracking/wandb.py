@@ -99,25 +99,26 @@ class WandbMirror:
     def _start(self, mode: str, facts: dict[str, Any]) -> None:
         import wandb
 
+        problem = _unreachable() if mode == "online" else None
+        start: Callable[..., Any] = partial(
+            wandb.init,
+            **facts,
+            dir=self._folder,
+            resume="allow",
+            allow_val_change=True,  # a longer horizon is the same run
+            reinit="create_new",  # else a second run of this process would be logged into the first
+        )
         settings = wandb.Settings(
             console="off",  # log.txt has it
             silent=True,
-            disable_git=True,  # the revision is in `record`, and the rest is nobody's business
+            disable_git=True,  # the revision is in `record`
             init_timeout=INIT_SECONDS,
             finish_timeout=FINISH_SECONDS,
             finish_timeout_raises=True,
         )
-        # create_new: without it a second run of the same process would be logged into the first
-        start: Callable[..., Any] = partial(wandb.init, dir=self._folder, settings=settings, **facts)
-        start = partial(start, resume="allow", allow_val_change=True, reinit="create_new")
-        try:
-            self._run = start(mode=mode)
-        except wandb.errors.CommError as fault:
-            if mode == "offline":
-                raise
-            log.warning("W&B does not answer (%s): going on offline", _line(fault))
-            self._run = start(mode="offline")
-            log.warning("to send this run later: wandb sync %s", Path(self._run.dir).parent)
+        self._run = start(mode="offline" if problem else mode, settings=settings)
+        if problem:
+            log.warning("W&B cannot be reached (%s). To send this run later: %s", problem, self._sync())
         self._run.define_metric("version", hidden=True)
         self._run.define_metric("*", step_metric="version")
         for name in BEST:
@@ -133,27 +134,37 @@ class WandbMirror:
         try:
             act()
         except Exception as fault:  # whatever it is: the library talks to a service process and a server
-            place = Path(self._run.dir).parent if self._run is not None else self._folder / "wandb" / "*"
+            kept = f" To send what it holds: {self._sync()}" if self._run is not None else ""
             self._run = None
-            log.warning(
-                "W&B failed (%s: %s); the run goes on without it and metrics.jsonl is complete. "
-                "To send what W&B has recorded: wandb sync %s",
-                type(fault).__name__,
-                _line(fault),
-                place,
-            )
+            problem = f"{type(fault).__name__}: {_line(fault)}"
+            log.warning("W&B failed (%s). The run goes on; metrics.jsonl is complete.%s", problem, kept)
+
+    def _sync(self) -> str:
+        return f"wandb sync {Path(self._run.dir).parent}"
 
 
 def _require_key() -> None:
-    """tracker.mode=online without a usable key is bad input, found before anything is trained."""
+    """tracker.mode=online without a key is bad input, found before anything is trained."""
     import wandb
 
+    wandb.setup(wandb.Settings(silent=True))
     try:
         found = wandb.login(prompt=False, verify=False)
     except wandb.errors.AuthenticationError as fault:
-        raise ConfigError(f"tracker.mode=online: WANDB_API_KEY is not a key W&B accepts: {_line(fault)}") from None
+        raise ConfigError(f"tracker.mode=online: {_line(fault)}") from None
     if not found:
         raise ConfigError("tracker.mode=online needs a W&B key: set WANDB_API_KEY, or take tracker.mode=offline")
+
+
+def _unreachable() -> str | None:
+    """Why the server does not take our key now (it is away, or it refuses), if it does not."""
+    import wandb
+
+    try:
+        wandb.login(prompt=False, verify=True)
+    except wandb.errors.AuthenticationError as fault:
+        return _line(fault)
+    return None
 
 
 def _line(fault: Exception) -> str:
