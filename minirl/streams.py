@@ -15,6 +15,8 @@ import numpy as np
 def stream_key(seed: int, purpose: str, *indices: int) -> int:
     """A 128-bit integer, the identity of the stream. The fields are joined by a separator before hashing, so that
     neighbouring seeds or trailing zeros never meet (as they do with `seed + step`, or with a bare SeedSequence)."""
+    if "/" in purpose:
+        raise ValueError(f"stream purpose {purpose!r} contains the separator of its fields: use another character")
     text = "/".join([str(int(seed)), purpose, *(str(int(index)) for index in indices)])
     return int.from_bytes(sha256(text.encode()).digest()[:16], "big")
 

@@ -18,20 +18,25 @@ from typing import Any, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
-
-def per_token() -> Any:
-    """A field of shape [T, ...]: sliced with the tokens of the selected sequences."""
-    return field(metadata={"axis": "token"})
-
-
-def per_response() -> Any:
-    """A field of shape [B, ...]: sliced with the selected responses."""
-    return field(metadata={"axis": "response"})
+# Along which axis a field is cut when responses are selected: [T, ...] with their tokens, [B, ...] with the responses;
+# the boundaries of sequences are computed anew.
+PER_TOKEN = {"axis": "token"}
+PER_RESPONSE = {"axis": "response"}
+BOUNDARIES = {"axis": "boundaries"}
 
 
-def boundaries() -> Any:
-    """The field that says where sequences begin and end: recomputed for the selected ones."""
-    return field(metadata={"axis": "boundaries"})
+def assert_aligned(stage: Any, num_tokens: int, num_responses: int) -> None:
+    """Every field has as many entries as its axis, nested stages included: asserted wherever stages are joined."""
+    lengths = {"token": num_tokens, "response": num_responses}
+    for spec in fields(stage):
+        part, axis = getattr(stage, spec.name), spec.metadata.get("axis")
+        if axis in lengths and part is not None and part.shape[0] != lengths[axis]:
+            raise ValueError(
+                f"{type(stage).__name__}.{spec.name} has {part.shape[0]} entries, "
+                f"cu_seqlens says {num_tokens} tokens in {num_responses} responses: expected one per {axis}"
+            )
+        if is_dataclass(part):
+            assert_aligned(part, num_tokens, num_responses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +72,8 @@ class Routes:
     decoder layer ids of the L entries; num_experts: experts per layer.
     """
 
-    experts: Tensor = per_token()
-    present: Tensor = per_token()
+    experts: Tensor = field(metadata=PER_TOKEN)
+    present: Tensor = field(metadata=PER_TOKEN)
     layers: tuple[int, ...]
     num_experts: int
 
@@ -96,29 +101,19 @@ class RolloutBatch:
     · routes: the engine's experts, or None for a dense model · group_size · version: of the weights that sampled.
     """
 
-    tokens: Tensor = per_token()
-    cu_seqlens: Tensor = boundaries()
-    response_mask: Tensor = per_token()
-    rollout_logprobs: Tensor = per_token()
-    truncated: Tensor = per_response()
-    valid: Tensor = per_response()
-    positions: Tensor = per_response()
+    tokens: Tensor = field(metadata=PER_TOKEN)
+    cu_seqlens: Tensor = field(metadata=BOUNDARIES)
+    response_mask: Tensor = field(metadata=PER_TOKEN)
+    rollout_logprobs: Tensor = field(metadata=PER_TOKEN)
+    truncated: Tensor = field(metadata=PER_RESPONSE)
+    valid: Tensor = field(metadata=PER_RESPONSE)
+    positions: Tensor = field(metadata=PER_RESPONSE)
     routes: Routes | None
     group_size: int
     version: int
 
     def __post_init__(self) -> None:
-        total = int(self.cu_seqlens[-1])
-        for name in ("tokens", "response_mask", "rollout_logprobs"):
-            found = getattr(self, name).shape[0]
-            if found != total:
-                raise ValueError(f"{name} has {found} entries, cu_seqlens says {total} tokens")
-        for name in ("truncated", "valid", "positions"):
-            found = getattr(self, name).shape[0]
-            if found != len(self):
-                raise ValueError(f"{name} has {found} entries, cu_seqlens says {len(self)} responses")
-        if self.routes is not None and self.routes.experts.shape[0] != total:
-            raise ValueError(f"routes cover {self.routes.experts.shape[0]} tokens, cu_seqlens says {total}")
+        assert_aligned(self, int(self.cu_seqlens[-1]), len(self))
 
     def __len__(self) -> int:
         """Number of responses B."""
@@ -152,8 +147,8 @@ def token_index(cu_seqlens: Tensor, responses: Tensor) -> Tensor:
 class Rewards:
     """values [B] fp32, 0 where not graded · graded [B] bool: False where the verifier itself failed (no reward)."""
 
-    values: Tensor = per_response()
-    graded: Tensor = per_response()
+    values: Tensor = field(metadata=PER_RESPONSE)
+    graded: Tensor = field(metadata=PER_RESPONSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +159,8 @@ class OldPolicy:
     in that pass (under replay: given replayed inputs), or None for a dense model.
     """
 
-    logprobs: Tensor = per_token()
-    entropy: Tensor = per_token()
+    logprobs: Tensor = field(metadata=PER_TOKEN)
+    entropy: Tensor = field(metadata=PER_TOKEN)
     routes: Routes | None
 
 
@@ -180,11 +175,14 @@ class TrainBatch:
 
     rollouts: RolloutBatch
     rewards: Rewards
-    advantages: Tensor = per_response()
+    advantages: Tensor = field(metadata=PER_RESPONSE)
     old: OldPolicy
-    accepted: Tensor = per_token()
-    counted: Tensor = per_token()
-    coefficients: Tensor | None = per_token()
+    accepted: Tensor = field(metadata=PER_TOKEN)
+    counted: Tensor = field(metadata=PER_TOKEN)
+    coefficients: Tensor | None = field(metadata=PER_TOKEN)
+
+    def __post_init__(self) -> None:
+        assert_aligned(self, int(self.rollouts.cu_seqlens[-1]), len(self))
 
     def __len__(self) -> int:
         """Number of responses B."""

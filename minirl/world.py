@@ -35,9 +35,11 @@ class World:
         if cuda:
             torch.cuda.set_device(place)
         if not dist.is_initialized():
-            alone = {"store": dist.HashStore(), "rank": 0, "world_size": 1} if "RANK" not in os.environ else {}
-            # long enough for a slow start-up, short enough that a dead rank ends the run
-            dist.init_process_group("nccl" if cuda else "gloo", timeout=timedelta(minutes=10), **alone)
+            backend, limit = "nccl" if cuda else "gloo", timedelta(minutes=10)  # a dead rank ends the run
+            if "RANK" in os.environ:
+                dist.init_process_group(backend, timeout=limit)
+            else:
+                dist.init_process_group(backend, timeout=limit, store=dist.HashStore(), rank=0, world_size=1)
         return cls(rank, size, place)
 
     @property
@@ -46,7 +48,9 @@ class World:
 
     def share(self, items: Sequence[Item], num_mini_batches: int) -> list[Item]:
         """This rank's part of a batch: of each mini-batch the rank-th slice, so that every update sees all ranks."""
-        size = len(items) // num_mini_batches // self.size
+        size, rest = divmod(len(items), num_mini_batches * self.size)
+        if rest:
+            raise ValueError(f"{len(items)} prompts: not {num_mini_batches} mini-batches for {self.size} ranks each")
         starts = [(batch * self.size + self.rank) * size for batch in range(num_mini_batches)]
         return [item for start in starts for item in items[start : start + size]]
 

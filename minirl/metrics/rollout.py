@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minirl.metrics import counts, length, mismatch, reward, validity
-from minirl.metrics.routing import LOCAL, Choices
+from minirl.metrics.routing import LOCAL, Choices, routes_needed
 from minirl.metrics.statistics import Family
 from minirl.types import Statistics, TrainBatch
 
@@ -23,7 +23,7 @@ def rollout_metrics(batch: TrainBatch, *, extreme_ratio: float) -> Statistics:
     own routing, on all response tokens of valid responses, rejected or not."""
     rollouts, old = batch.rollouts, batch.old
     seen = mismatch.Mismatch.of(rollouts, batch.rewards, old, extreme_ratio=extreme_ratio)
-    return {
+    figures = {
         **REWARD.measure(batch),
         **LENGTH.measure(rollouts),
         **TOKENS.measure(rollouts),
@@ -32,5 +32,8 @@ def rollout_metrics(batch: TrainBatch, *, extreme_ratio: float) -> Statistics:
         **ENTROPY.measure(batch),
         **MISMATCH.measure(seen),
         **DISCREPANCY.measure(seen.log_ratio),
-        **(LOCAL.measure(Choices.of(rollouts, old.routes)) if rollouts.routes and old.routes else {}),
     }
+    if rollouts.routes is not None and old.routes is not None:
+        choices = Choices.compare(rollouts.routes, old.routes, routes_needed(rollouts.cu_seqlens))
+        figures |= LOCAL.measure(choices)
+    return figures

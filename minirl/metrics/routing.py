@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from minirl.metrics.statistics import Estimators, Family, Mean
-from minirl.types import RolloutBatch, Routes, Statistics
+from minirl.types import Routes, Statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,6 @@ class Choices:
         rows = [theirs[:, j].sort(1).values for j, _ in pairs]
         repeated = [(row[:, 1:] == row[:, :-1]).any(1) for row in rows]
         return cls(torch.stack(shared, 1), torch.stack(repeated, 1), ~engine.present[needed], trainer.layers, k)
-
-    @classmethod
-    def of(cls, rollouts: RolloutBatch, trainer: Routes) -> Self:
-        assert rollouts.routes is not None
-        return cls.compare(rollouts.routes, trainer, routes_needed(rollouts.cu_seqlens))
 
 
 def routes_needed(cu_seqlens: Tensor) -> Tensor:
