@@ -242,7 +242,7 @@ class TrainConfig:
 
 @dataclass
 class TaskConfig:
-    """addition: `digits`. chain: `min_steps`, `max_steps`. reasoning_gym: `dataset` and its `options`."""
+    """addition: `digits`. chain: `digits`, `min_steps`, `max_steps`. reasoning_gym: `dataset` and its `options`."""
 
     name: str = key()
     digits: int | None = key()
@@ -250,7 +250,6 @@ class TaskConfig:
     max_steps: int | None = key()
     dataset: str | None = key()
     options: dict[str, Any] = key(factory=dict)
-    num_workers: int = key(identity=False)
     max_verifier_error_rate: float = key(identity=False)
 
 
@@ -265,6 +264,9 @@ class ColdstartConfig:
     max_steps: int = key()
     min_steps: int = key()
     lr: float = key()
+    beta1: float = key()
+    beta2: float = key()
+    eps: float = key()
     warmup_steps: int = key()
     weight_decay: float = key()
     max_norm: float = key()
