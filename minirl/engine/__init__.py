@@ -1,0 +1,1 @@
+"""mu: the engines that sample responses."""

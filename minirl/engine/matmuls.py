@@ -1,0 +1,90 @@
+"""Where an engine's numerics act in a stock transformers model: the attention, MLP and expert products.
+
+Router gates, norms, embeddings and the output head stay in full precision, as quantised serving leaves them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+
+from minirl.config import ConfigError, Numerics
+from minirl.engine.numerics import ROUNDINGS, Rounding, exact
+
+UNTOUCHED = frozenset({"gate", "router", "shared_expert_gate"})  # linear layers that choose or weigh experts
+
+
+def install(model: PreTrainedModel, numerics: Numerics) -> frozenset[str]:
+    """Rounds the inputs of the model's matrix products from now on; names of the weights that are to be rounded."""
+    rounding = ROUNDINGS[numerics].activations
+    linears, experts = linear_layers(model), expert_layers(model)
+    if rounding is not exact:
+        for layer in linears.values():
+            layer.register_forward_pre_hook(partial(rounded_input, rounding=rounding))
+    if experts:
+        name = f"minirl_{numerics}"
+        ALL_EXPERTS_FUNCTIONS.register(name, partial(rounded_experts, rounding=rounding))
+        model.set_experts_implementation(name)
+    stacked = (f"{name}.{weight}" for name in experts for weight in ("gate_up_proj", "down_proj"))
+    return frozenset({f"{name}.weight" for name in linears} | set(stacked))
+
+
+def rounded_input(module: nn.Module, inputs: tuple[Tensor, ...], *, rounding: Rounding) -> tuple[Tensor, ...]:
+    """The forward pre-hook of a linear layer: Q(x)."""
+    return (rounding(inputs[0]),)
+
+
+def linear_layers(model: PreTrainedModel) -> dict[str, nn.Linear]:
+    """The linear layers of attention and dense MLPs by name."""
+    head = model.get_output_embeddings()
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and module is not head and name.rpartition(".")[2] not in UNTOUCHED
+    }
+
+
+def expert_layers(model: PreTrainedModel) -> dict[str, nn.Module]:
+    """The modules of stacked experts by name. Refuses layouts whose output channels are not the last axis but one."""
+    found = {}
+    for name, module in model.named_modules():
+        stacked = {key for key, weight in module.named_parameters(recurse=False) if weight.ndim == 3}
+        if not stacked:
+            continue
+        if stacked != {"gate_up_proj", "down_proj"} or module.is_transposed or module.has_bias:
+            raise ConfigError(
+                f"engine=torch: the experts of {type(model).__name__} ({', '.join(sorted(stacked))} in {name}) are laid "
+                "out differently from [experts, out, in] without biases; choose another model"
+            )
+        if module.gate_up_proj.shape[2] % 4 or module.down_proj.shape[2] % 4:
+            raise ConfigError(
+                f"model.hidden_size={module.gate_up_proj.shape[2]} and "
+                f"model.moe_intermediate_size={module.down_proj.shape[2]} must be multiples of 4 for engine=torch"
+            )
+        found[name] = module
+    return found
+
+
+def rounded_experts(experts: nn.Module, hidden: Tensor, chosen: Tensor, gates: Tensor, *, rounding: Rounding) -> Tensor:
+    """sum_j gate_tj * down_j(Q(act(up_j Q(x_t)))) over the chosen experts j of token t; Q rounds by token.
+
+    hidden [T, h], chosen and gates [T, k] -> [T, h]. A token's terms are added in the order of its own choice, so the
+    sum does not depend on the other tokens.
+    """
+    num_experts, k = experts.gate_up_proj.shape[0], chosen.shape[1]
+    order = chosen.flatten().argsort()
+    ends = torch.bincount(chosen.flatten(), minlength=num_experts).cumsum(0, dtype=torch.int32)
+    inputs = rounding(hidden)[order // k]
+    inner = experts._apply_gate(_products(inputs, experts.gate_up_proj, ends))
+    outputs = _products(rounding(inner), experts.down_proj, ends)
+    terms = torch.empty_like(outputs).index_copy_(0, order, outputs * gates.flatten()[order, None])
+    return terms.view(*chosen.shape, -1).sum(1)
+
+
+def _products(inputs: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
+    """Row r times the transpose of the weight [out, in] whose segment of rows it is in; segment e stops at ends[e]."""
+    return nn.functional.grouped_mm(inputs, weights.transpose(1, 2), offs=ends)

@@ -1,0 +1,106 @@
+"""The embedded engine: a batched KV-cache sampler on the trainer's own model class.
+
+With engine.numerics=fp32 it is the same function as the trainer, so pi_old / mu is 1 to rounding; with the others it
+differs as a quantised inference engine does (arXiv 2512.01374, section 4.1: FP8 inference, higher precision training).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache
+
+from minirl.config import Numerics
+from minirl.engine.cache import empty_cache
+from minirl.engine.decoding import decode
+from minirl.engine.journal import Journal
+from minirl.engine.matmuls import install
+from minirl.engine.numerics import ROUNDINGS
+from minirl.models.families.registry import is_mixture
+from minirl.models.tape import RoutingTape
+from minirl.types import Prompt, RolloutBatch, Sampling
+
+NOTHING_LOADED = -1
+
+
+class TorchEngine:
+    """mu on `model`, an instance of its own: its weights are overwritten, rounded and never trained.
+
+    version: of the parameters it holds, -1 before the first and after a failed load. max_sequences: responses that
+    are decoded side by side. pad: any token id, to the left of the shorter prompts of a wave.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, *, numerics: Numerics, max_sequences: int, pad: int, device: torch.device
+    ) -> None:
+        self.model = model.to(device).eval().requires_grad_(False)
+        self.tape = RoutingTape(self.model) if is_mixture(model.config.to_dict()) else None
+        self.roundings = ROUNDINGS[numerics]
+        self.rounded = install(self.model, numerics)
+        self.max_sequences, self.pad, self.device = max_sequences, pad, device
+        self.version = NOTHING_LOADED
+
+    @torch.no_grad()
+    def load_parameters(self, parameters: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Overwrites every parameter and persistent buffer, rounding anew what the numerics round."""
+        self.version = NOTHING_LOADED
+        held, missing = self.model.state_dict(), self._names()
+        for name, values in parameters:
+            if name not in held:
+                raise ValueError(f"parameter {name} is unknown to {type(self.model).__name__} of the engine")
+            if values.shape != held[name].shape:
+                raise ValueError(f"{name}: expected shape {list(held[name].shape)}, found {list(values.shape)}")
+            full = values.to(self.device, held[name].dtype)
+            held[name].copy_(self.roundings.weights(full) if name in self.rounded else full)
+            missing.discard(name)
+        if missing:
+            raise ValueError(f"parameters missing for the engine: {', '.join(sorted(missing))}")
+        self.version = version
+
+    def _names(self) -> set[str]:
+        """What a load must bring; of tied parameters one name is enough."""
+        tied = {name for name, _ in self.model.named_parameters(remove_duplicate=False)}
+        return self.model.state_dict().keys() - tied | {name for name, _ in self.model.named_parameters()}
+
+    @torch.no_grad()
+    def generate(self, prompts: Sequence[Prompt], sampling: Sampling, group_size: int) -> RolloutBatch:
+        """Responses in waves of at most max_sequences; prompts of similar length share a wave, so that little is
+        padded. The result is in the order of the prompts whatever the waves were."""
+        self._refuse(prompts)
+        journal = Journal(len(prompts) * group_size, self.device)
+        lengths = torch.tensor([len(prompt.tokens) for prompt in prompts]).repeat_interleave(group_size)
+        for responses in lengths.argsort(stable=True).split(self.max_sequences):
+            decode(
+                self._forward,
+                empty_cache(self.model.config.num_hidden_layers, self.roundings.keys_values),
+                prompts,
+                responses.to(self.device),
+                group_size=group_size,
+                sampling=sampling,
+                pad=self.pad,
+                journal=journal,
+            )
+        return journal.pack(prompts, group_size=group_size, version=self.version, tape=self.tape)
+
+    def _refuse(self, prompts: Sequence[Prompt]) -> None:
+        if self.version == NOTHING_LOADED:
+            raise RuntimeError("the engine holds no parameters: call load_parameters before generate")
+        empty = [prompt.position for prompt in prompts if not prompt.tokens]
+        if empty or not prompts:
+            raise ValueError(f"expected prompts of at least one token each; found none at positions {empty}")
+
+    def _forward(
+        self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: Cache
+    ) -> tuple[Tensor, Tensor | None]:
+        inputs = {"input_ids": ids, "position_ids": positions, "attention_mask": mask, "past_key_values": cache}
+        if self.tape is None:
+            return self.model(**inputs, use_cache=True, logits_to_keep=1).logits[:, -1], None
+        with self.tape.record(ids.numel()) as routed:
+            logits = self.model(**inputs, use_cache=True, logits_to_keep=1).logits[:, -1]
+        return logits, routed.experts
+
+    def close(self) -> None:
+        """Nothing to release: the engine lives in this process."""
