@@ -36,7 +36,8 @@ def soft_gate(log_ratio: Tensor, advantages: Tensor, *, tau_positive: float, tau
 
     It is d/dr of the objective (4 / tau) sigmoid(tau (r - 1)), arXiv 2511.20347.
     """
-    slope = torch.where(advantages > 0, tau_positive, tau_negative) * (log_ratio.exp() - 1)
+    tau = torch.full_like(advantages, tau_negative).masked_fill(advantages > 0, tau_positive)
+    slope = tau * (log_ratio.exp() - 1)
     return 4 * slope.sigmoid() * (-slope).sigmoid()
 
 
