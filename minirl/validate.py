@@ -1,0 +1,380 @@
+"""Rules that span several keys: one place for run, sweep and dry-run.
+
+`validate` raises ConfigError with one line per broken rule, each naming the keys as a person types them, and returns
+notes: what is allowed and yet worth knowing before reading the results.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from minirl.config import (
+    AggregationKind,
+    Anchor,
+    Config,
+    ConfigError,
+    FactorConfig,
+    GradientClip,
+    Level,
+    ModelConfig,
+    Numerics,
+    ProductConfig,
+    Region,
+    RejectConfig,
+    Routing,
+    TrustRegionConfig,
+)
+from minirl.suggest import did_you_mean
+
+ENGINES = ("torch",)
+FAMILIES = ("qwen3", "qwen3_moe")
+DEVICES = ("auto", "cpu", "cuda")
+COMPUTE_DTYPES = ("float32", "bfloat16")
+TRACKER_MODES = {"local": ("disabled",), "wandb": ("offline", "online")}
+TASK_KEYS = {
+    "addition": ("digits",),
+    "chain": ("digits", "min_steps", "max_steps"),
+    "reasoning_gym": ("dataset", "options"),
+}
+STYLES = {"addition": ("reversed", "carry"), "chain": ("count", "plain"), "reasoning_gym": ("answer",)}
+# which keys of a trust region each kind reads; `dual` is an option of ratio
+REGION_KEYS: dict[Region, tuple[str, ...]] = {
+    Region.none: (),
+    Region.ratio: ("low", "high"),
+    Region.tv: ("delta",),
+    Region.kl: ("delta",),
+    Region.soft: ("tau_positive", "tau_negative"),
+}
+# the names under which a Hugging Face config counts experts
+EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+
+
+def validate(config: Config) -> list[str]:
+    """Notes on a configuration that can be run. Raises ConfigError with every rule that it breaks."""
+    problems = list(_problems(config))
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return list(notes(config))
+
+
+def num_experts(model: ModelConfig) -> int:
+    """Routed experts per MoE layer, 0 for a dense model; a folder is asked for its config.json."""
+    if model.path is None:
+        return model.num_experts
+    path = Path(model.path) / "config.json"
+    if not path.is_file():
+        return 0
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return max((found[name] for name in EXPERT_COUNTS if isinstance(found.get(name), int)), default=0)
+
+
+def num_ranks() -> int:
+    """Processes of this run, as torchrun tells them."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _problems(config: Config) -> Iterator[str]:
+    yield from _unknown(config, "")
+    yield from _finite(config, "")
+    yield from _names(config)
+    yield from _sizes(config)
+    yield from _schedule(config)
+    yield from _weights(config)
+    yield from _trust_region(config.algo.trust_region)
+    yield from _rejection(config.algo.reject)
+    yield from _aggregation(config)
+    yield from _sampling(config)
+    yield from _model(config)
+    yield from _optimizer(config)
+    yield from _places(config)
+
+
+def _unknown(node: Any, prefix: str) -> Iterator[str]:
+    """Keys added by `+key=...`: they would be switches that do nothing."""
+    known = {spec.name for spec in fields(node)}
+    for name, value in vars(node).items():
+        if name not in known:
+            yield f"{prefix}{name}: no such key{did_you_mean(name, known)}"
+        elif value == "???":
+            yield f"{prefix}{name}: no value; every key of the schema needs one (null where it may)"
+        elif is_dataclass(value):
+            yield from _unknown(value, f"{prefix}{name}.")
+
+
+def _finite(node: Any, prefix: str) -> Iterator[str]:
+    for spec in fields(node):
+        value = getattr(node, spec.name)
+        if is_dataclass(value):
+            yield from _finite(value, f"{prefix}{spec.name}.")
+        elif isinstance(value, float) and not math.isfinite(value):
+            yield f"{prefix}{spec.name}={value}: expected a finite number; no bound is written null"
+
+
+def _one_of(key: str, name: str, known: Sequence[str]) -> Iterator[str]:
+    if name not in known:
+        yield f"{key}={name}: unknown{did_you_mean(name, known)}"
+
+
+def _names(config: Config) -> Iterator[str]:
+    task, tracker = config.task, config.tracker
+    yield from _one_of("engine.name", config.engine.name, ENGINES)
+    yield from _one_of("run.device", config.run.device, DEVICES)
+    yield from _one_of("train.compute_dtype", config.train.compute_dtype, COMPUTE_DTYPES)
+    yield from _one_of("tracker.name", tracker.name, list(TRACKER_MODES))
+    if tracker.name in TRACKER_MODES:
+        yield from _one_of("tracker.mode", tracker.mode, TRACKER_MODES[tracker.name])
+    yield from _one_of("task.name", task.name, list(TASK_KEYS))
+    if task.name not in TASK_KEYS:
+        return
+    yield from _one_of("coldstart.style", config.coldstart.style, STYLES[task.name])
+    for name in ("digits", "min_steps", "max_steps", "dataset", "options"):
+        used, value = name in TASK_KEYS[task.name], getattr(task, name)
+        if used and value is None:
+            yield f"task.{name}=null: task={task.name} needs it"
+        elif not used and value:
+            nothing = "{}" if name == "options" else "null"
+            yield f"task.{name}={value}: task={task.name} has no such key, set it to {nothing}"
+
+
+def _at_least(config: Config, smallest: float, *keys: str) -> Iterator[str]:
+    for key in keys:
+        value = select(config, key)
+        if value < smallest:
+            yield f"{key}={value}: expected at least {smallest}"
+
+
+def select(config: Config, key: str) -> Any:
+    """The value of a dotted key."""
+    value: Any = config
+    for name in key.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def _sizes(config: Config) -> Iterator[str]:
+    yield from _at_least(
+        config,
+        1,
+        "prompts_per_mini_batch",
+        "num_mini_batches",
+        "num_updates",
+        "sampling.max_response_tokens",
+        "engine.max_sequences",
+        "train.likelihood_chunk_tokens",
+        "train.num_checkpoints",
+        "eval.num_problems",
+        "eval.num_samples",
+        "run.num_threads",
+        "coldstart.batch_size",
+        "coldstart.max_steps",
+        "coldstart.eval_every",
+        "coldstart.eval_problems",
+    )
+    yield from _at_least(config, 0, "seed", "train.optim.warmup_updates", "coldstart.min_steps")
+    ranks, prompts = num_ranks(), config.prompts_per_mini_batch
+    if prompts % ranks:
+        yield f"prompts_per_mini_batch={prompts} cannot be shared by {ranks} ranks: use a multiple of {ranks}"
+    if config.group_size < 2:
+        yield (
+            f"group_size={config.group_size} with algo.advantage={config.algo.advantage}: a group of one is its own "
+            "baseline and every advantage is 0; use at least 2"
+        )
+    longest = config.sampling.max_response_tokens + 1
+    if config.train.max_tokens_per_micro_batch < longest:
+        yield (
+            f"train.max_tokens_per_micro_batch={config.train.max_tokens_per_micro_batch} cannot hold one response of "
+            f"sampling.max_response_tokens={config.sampling.max_response_tokens} and its prompt: use more"
+        )
+
+
+def _schedule(config: Config) -> Iterator[str]:
+    """Everything that happens between rollout batches happens at multiples of N."""
+    every = config.num_mini_batches
+    if every < 1:
+        return
+    for key in ("num_updates", "eval.every", "train.checkpoint_every"):
+        value = select(config, key)
+        if value < 1 or value % every:
+            below = max(value // every, 1) * every
+            yield (
+                f"{key}={value} is not a multiple of num_mini_batches={every}: use {below}"
+                + (f" or {below + every}" if value > below else "")
+            )
+    yield from _at_least(config, 1, "metrics.live_every", "metrics.histograms_every", "metrics.samples_every")
+    if config.metrics.extreme_ratio <= 1:
+        yield f"metrics.extreme_ratio={config.metrics.extreme_ratio}: expected more than 1"
+    if config.metrics.collapse_margin <= 0:
+        yield f"metrics.collapse_margin={config.metrics.collapse_margin}: expected a positive number of standard errors"
+
+
+def _bounds(key: str, part: FactorConfig | ProductConfig | RejectConfig) -> Iterator[str]:
+    low, high = part.low, part.high
+    if low is not None and low < 0:
+        yield f"{key}.low={low}: a ratio is never negative, expected at least 0 or null"
+    if high is not None and high <= 0:
+        yield f"{key}.high={high}: expected a positive ratio or null"
+    if low is not None and high is not None and low > high:
+        yield f"{key}.low={low} is above {key}.high={high}"
+
+
+def _weights(config: Config) -> Iterator[str]:
+    weight = config.algo.is_weight
+    for name, factor in (("staleness", weight.staleness), ("discrepancy", weight.discrepancy)):
+        key = f"algo.is_weight.{name}"
+        yield from _bounds(key, factor)
+        if factor.level is Level.none and not (factor.low is None and factor.high is None):
+            yield f"{key}.level=none leaves nothing to bound: set {key}.low=null {key}.high=null, or choose a level"
+    yield from _bounds("algo.is_weight.product", weight.product)
+    no_factor = weight.staleness.level is Level.none and weight.discrepancy.level is Level.none
+    if no_factor and not (weight.product.low is None and weight.product.high is None):
+        yield (
+            "algo.is_weight: both levels are none, so the product is 1 and there is nothing to bound: set "
+            "algo.is_weight.product.low=null algo.is_weight.product.high=null"
+        )
+
+
+def _trust_region(region: TrustRegionConfig) -> Iterator[str]:
+    key, used = "algo.trust_region", REGION_KEYS[region.kind]
+    for name in ("low", "high", "delta", "tau_positive", "tau_negative", "dual"):
+        value = getattr(region, name)
+        if name in used and value is None:
+            yield f"{key}.{name}=null: {key}.kind={region.kind} needs a number"
+        elif value is not None and name not in used and not (name == "dual" and region.kind is Region.ratio):
+            choice = "; or choose algo=minirl_no_clip" if region.kind is Region.none else ""
+            yield f"{key}.{name}={value}: {key}.kind={region.kind} does not use it, set {key}.{name}=null{choice}"
+        elif value is not None and (value < 0 if name in ("low", "high") else value <= 0):
+            yield f"{key}.{name}={value}: expected a positive number"
+    if region.kind is Region.none:
+        return
+    if region.low is not None and region.low > 1:
+        yield f"{key}.low={region.low}: it is taken off 1, expected at most 1"
+    if region.dual is not None and region.dual <= 1:
+        yield f"{key}.dual={region.dual}: it caps ratios above 1, expected more than 1"
+    if region.kind in (Region.tv, Region.kl) and region.level is not Level.token:
+        yield f"{key}.level={region.level}: {key}.kind={region.kind} is a divergence per token, use level=token"
+    elif region.level is Level.none:
+        yield f"{key}.level=none leaves nothing to bound: use {key}.kind=none (algo=minirl_no_clip)"
+
+
+def _rejection(reject: RejectConfig) -> Iterator[str]:
+    bounded = not (reject.low is None and reject.high is None)
+    yield from _bounds("algo.reject", reject)
+    if reject.level is Level.none and bounded:
+        yield "algo.reject.level=none has no ratio to bound: set algo.reject.low=null algo.reject.high=null"
+    if reject.level is not Level.none and not bounded:
+        yield f"algo.reject.level={reject.level} without algo.reject.low or algo.reject.high rejects nothing"
+
+
+def _aggregation(config: Config) -> Iterator[str]:
+    part = config.algo.aggregation
+    if part.kind is AggregationKind.token_sum_norm and (part.length is None or part.length < 1):
+        yield f"algo.aggregation.length={part.length}: kind=token_sum_norm divides by it, set a number of tokens"
+    if part.kind is not AggregationKind.token_sum_norm and part.length is not None:
+        yield f"algo.aggregation.length={part.length}: kind={part.kind} does not use it, set it to null"
+    if part.scale <= 0:
+        yield f"algo.aggregation.scale={part.scale}: expected a positive factor"
+
+
+def _sampling(config: Config) -> Iterator[str]:
+    sampling = config.sampling
+    if sampling.temperature <= 0:
+        yield f"sampling.temperature={sampling.temperature}: training responses are sampled, expected more than 0"
+    if sampling.top_p != 1 or sampling.top_k != 0:
+        yield (
+            f"sampling.top_p={sampling.top_p} sampling.top_k={sampling.top_k}: training responses are drawn from the "
+            "full distribution, because the trainer's log-probabilities are of it; use top_p=1.0 top_k=0"
+        )
+    if config.eval.temperature is not None and config.eval.temperature < 0:
+        yield f"eval.temperature={config.eval.temperature}: expected at least 0 (greedy), or null for sampling's"
+    if config.eval.max_response_tokens is not None and config.eval.max_response_tokens < 1:
+        yield f"eval.max_response_tokens={config.eval.max_response_tokens}: expected at least 1, or null for sampling's"
+    if not 0 <= config.task.max_verifier_error_rate <= 1:
+        yield f"task.max_verifier_error_rate={config.task.max_verifier_error_rate}: expected a share from 0 to 1"
+
+
+def _model(config: Config) -> Iterator[str]:
+    model = config.model
+    experts = num_experts(model)
+    routing, dense = config.algo.routing, f"needs a MoE model, model={model.name} has no routers"
+    if routing is not Routing.live and experts == 0:
+        yield f"algo.routing={routing} {dense}: use algo.routing=live"
+    if config.train.freeze_router and experts == 0:
+        yield f"train.freeze_router=true {dense}: use train.freeze_router=false"
+    if model.path is not None:
+        return
+    yield from _one_of("model.family", model.family, FAMILIES)
+    sizes = ("hidden_size", "num_layers", "num_heads", "num_kv_heads", "head_dim", "intermediate_size")
+    yield from _at_least(config, 1, *(f"model.{name}" for name in sizes))
+    if model.num_kv_heads > 0 and model.num_heads % model.num_kv_heads:
+        yield f"model.num_heads={model.num_heads} is not a multiple of model.num_kv_heads={model.num_kv_heads}"
+    if model.initializer_range <= 0:
+        yield f"model.initializer_range={model.initializer_range}: expected a positive standard deviation"
+    expert_sizes = (model.num_experts, model.num_experts_per_token, model.moe_intermediate_size)
+    if model.family == "qwen3" and any(expert_sizes):
+        yield "model.family=qwen3 is dense: set model.num_experts, num_experts_per_token, moe_intermediate_size to 0"
+    if model.family == "qwen3_moe" and min(expert_sizes) < 1:
+        yield (
+            "model.family=qwen3_moe needs model.num_experts, num_experts_per_token, moe_intermediate_size of at least 1"
+        )
+    elif model.num_experts_per_token > model.num_experts:
+        yield (
+            f"model.num_experts_per_token={model.num_experts_per_token} is above model.num_experts={model.num_experts}"
+        )
+
+
+def _optimizer(config: Config) -> Iterator[str]:
+    optim, start = config.train.optim, config.coldstart
+    for key in ("train.optim.lr", "train.optim.eps", "coldstart.lr", "coldstart.eps", "coldstart.max_norm"):
+        if select(config, key) <= 0:
+            yield f"{key}={select(config, key)}: expected a positive number"
+    for key in (f"{place}.{beta}" for place in ("train.optim", "coldstart") for beta in ("beta1", "beta2")):
+        if not 0 <= select(config, key) < 1:
+            yield f"{key}={select(config, key)}: expected a number from 0 to below 1"
+    if optim.clip is GradientClip.global_norm and (optim.max_norm is None or optim.max_norm <= 0):
+        yield f"train.optim.max_norm={optim.max_norm}: train.optim.clip=global_norm needs a positive norm"
+    if not 0 < start.target_accuracy <= 1:
+        yield f"coldstart.target_accuracy={start.target_accuracy}: expected a share above 0, at most 1"
+    if not 0 <= start.wrong_step_rate < 1:
+        yield f"coldstart.wrong_step_rate={start.wrong_step_rate}: expected a share from 0 to below 1"
+    if start.min_steps > start.max_steps:
+        yield f"coldstart.min_steps={start.min_steps} is above coldstart.max_steps={start.max_steps}"
+
+
+def _places(config: Config) -> Iterator[str]:
+    for key, folder in (("model.path", config.model.path), ("coldstart.checkpoint", config.coldstart.checkpoint)):
+        if folder is not None and not (Path(folder) / "config.json").is_file():
+            yield f"{key}={folder}: no config.json there; expected a folder in Hugging Face format"
+    for key in ("run.group", "run.outputs"):
+        if select(config, key) == "":
+            yield f"{key} is empty: give a name, or null"
+
+
+# --- notes --------------------------------------------------------------------------------------------------------
+
+
+def notes(config: Config) -> Iterator[str]:
+    """What is allowed and yet worth knowing."""
+    algo, updates = config.algo, config.num_mini_batches
+    region, staleness = algo.trust_region, algo.is_weight.staleness
+    if updates == 1:
+        if algo.routing is Routing.r2:
+            yield "algo.routing=r2 is live at num_mini_batches=1: the replayed choice is the one just made"
+        if region.kind is not Region.none and region.anchor is Anchor.old:
+            yield "the trust region is inert at num_mini_batches=1: pi_theta is pi_old when its gradient is taken"
+        if staleness.level is not Level.none:
+            yield "the staleness factor is 1 at num_mini_batches=1"
+    elif staleness.level is Level.none:
+        yield (
+            f"uncorrected off-policy: algo.is_weight.staleness.level=none with num_mini_batches={updates}, so all but "
+            "the first update of a batch use data of an older policy as if it were their own"
+        )
+    if algo.routing is Routing.r3:
+        yield "algo.routing=r3 measures mismatch/* on replayed routes, so it falls by construction: see mismatch_live/*"
+    if config.engine.numerics is Numerics.fp32:
+        yield "engine.numerics=fp32: the engine samples from pi_old to rounding, so the discrepancy factor is 1"
