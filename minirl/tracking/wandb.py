@@ -55,13 +55,14 @@ class WandbMirror:
     """
 
     def __init__(self, config: Config, folder: Path, identity: str) -> None:
-        if config.tracker.mode == "online":
-            _require_key()
+        problem = _server_problem() if config.tracker.mode == "online" else None
         self._run: Any = None
         self._folder = folder
         facts = designation(config, identity)
         facts["config"] = description(config, identity, RunRecord(folder).read())
-        self._guarded(lambda: self._start(config.tracker.mode, facts))
+        self._guarded(lambda: self._start("offline" if problem else config.tracker.mode, facts))
+        if problem and self._run is not None:
+            log.warning("W&B cannot be reached (%s). To send this run later: %s", problem, self._sync())
 
     def row(self, row: Mapping[str, object]) -> None:
         values = {name: math.nan if value is None else value for name, value in row.items()}
@@ -99,7 +100,6 @@ class WandbMirror:
     def _start(self, mode: str, facts: dict[str, Any]) -> None:
         import wandb
 
-        problem = _unreachable() if mode == "online" else None
         start: Callable[..., Any] = partial(
             wandb.init,
             **facts,
@@ -116,9 +116,7 @@ class WandbMirror:
             finish_timeout=FINISH_SECONDS,
             finish_timeout_raises=True,
         )
-        self._run = start(mode="offline" if problem else mode, settings=settings)
-        if problem:
-            log.warning("W&B cannot be reached (%s). To send this run later: %s", problem, self._sync())
+        self._run = start(mode=mode, settings=settings)
         self._run.define_metric("version", hidden=True)
         self._run.define_metric("*", step_metric="version")
         for name in BEST:
@@ -143,28 +141,27 @@ class WandbMirror:
         return f"wandb sync {Path(self._run.dir).parent}"
 
 
-def _require_key() -> None:
-    """tracker.mode=online without a key is bad input, found before anything is trained."""
+def _server_problem() -> str | None:
+    """Why the server cannot take the run now (it is away, or refuses the key), if it cannot.
+
+    Raises ConfigError where no key is set, or none that could be one: bad input, found before anything is trained.
+    """
     import wandb
 
     wandb.setup(wandb.Settings(silent=True))
     try:
-        found = wandb.login(prompt=False, verify=False)
+        found = wandb.login(prompt=False, verify=True)
     except wandb.errors.AuthenticationError as fault:
-        raise ConfigError(f"tracker.mode=online: {_line(fault)}") from None
-    if not found:
-        raise ConfigError("tracker.mode=online needs a W&B key: set WANDB_API_KEY, or take tracker.mode=offline")
-
-
-def _unreachable() -> str | None:
-    """Why the server does not take our key now (it is away, or it refuses), if it does not."""
-    import wandb
-
+        problem = _line(fault)
+    else:
+        if not found:
+            raise ConfigError("tracker.mode=online needs a W&B key: set WANDB_API_KEY, or take tracker.mode=offline")
+        return None
     try:
-        wandb.login(prompt=False, verify=True)
-    except wandb.errors.AuthenticationError as fault:
-        return _line(fault)
-    return None
+        wandb.login(prompt=False, verify=False)  # looks at the key's form only
+    except wandb.errors.AuthenticationError:
+        raise ConfigError(f"tracker.mode=online: {problem}") from None
+    return problem
 
 
 def _line(fault: Exception) -> str:
