@@ -272,6 +272,11 @@ def merge(left: Statistics, right: Statistics) -> Statistics:
     return left | {name: left[name].merge(part) if name in left else part for name, part in right.items()}
 
 
+def figures(statistics: Statistics) -> dict[str, float]:
+    """The finished figures of all statistics, keyed by metric name."""
+    return {key: value for name, statistic in statistics.items() for key, value in statistic.values(name).items()}
+
+
 class Diverged(Exception):
     """A non-finite loss or gradient norm at update `version`: a result of the run, not a fault of the program."""
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import reduce
 from typing import Any, TypeVar
 
 import torch
@@ -13,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from minirl.types import Statistics, merge
+from minirl.types import Statistics, figures, merge
 
 Item = TypeVar("Item")
 
@@ -77,12 +78,13 @@ class World:
         dist.all_gather_object(values, value)
         return values
 
+    def combine(self, statistics: Statistics) -> Statistics:
+        """The statistics of all ranks together, on every rank."""
+        return reduce(merge, self.gather(statistics))
+
     def merge(self, statistics: Statistics) -> dict[str, float]:
         """The finished figures over all ranks."""
-        merged: Statistics = {}
-        for part in self.gather(statistics):
-            merged = merge(merged, part)
-        return {key: value for name, stat in merged.items() for key, value in stat.values(name).items()}
+        return figures(self.combine(statistics))
 
     def barrier(self) -> None:
         if self.size > 1:

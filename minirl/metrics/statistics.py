@@ -150,7 +150,7 @@ class EffectiveSampleSize:
         return type(self)(self.count + other.count, self.total + other.total, self.squares + other.squares)
 
     def values(self, name: str) -> dict[str, float]:
-        return {name: self.total**2 / (self.count * self.squares)} if self.squares else {}
+        return {name: self.total * self.total / (self.count * self.squares)} if self.squares else {}
 
 
 # 32 bins per factor of ten from 1e-8 to 1e4: an edge is 7.5 % above the one before it. Together with the two outer
@@ -208,12 +208,12 @@ class Histogram:
         figures = {f"{name}_p{100 * share:g}": self.quantile(share) for share in self.quantiles}
         return {name: self.total / self.count, **figures, f"{name}_max": self.largest}
 
-    def bins(self) -> tuple[list[int], list[float]]:
-        """(counts, edges) as numpy.histogram gives them, cut to the occupied range: for a plot or a W&B histogram."""
+    def bins(self) -> tuple[list[float], list[int]]:
+        """(edges, counts), one more edge than counts, cut to the occupied range: for a plot or a W&B histogram."""
         occupied = [place for place, count in enumerate(self.counts) if count]
         first, last = (occupied[0], occupied[-1] + 1) if occupied else (0, 0)
         edges = [0.0, *EDGES, max(self.largest, EDGES[-1])]
-        return list(self.counts[first:last]), edges[first : last + 1]
+        return edges[first : last + 1], list(self.counts[first:last])
 
 
 Observed = TypeVar("Observed")
@@ -229,3 +229,8 @@ class Family(Generic[Observed]):
 
     def measure(self, observed: Observed) -> Statistics:
         return {self.prefix + name: estimate(observed) for name, estimate in self.estimators.items()}
+
+
+def histograms(statistics: Statistics) -> dict[str, tuple[list[float], list[int]]]:
+    """(edges, counts) of every histogram among the statistics, by metric name."""
+    return {name: found.bins() for name, found in statistics.items() if isinstance(found, Histogram)}
