@@ -18,17 +18,18 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from minirl.models.families.registry import router_family
+from minirl.models.routes import well_formed
 from minirl.types import expert_dtype
 
 
 class Pass:
     """One forward (and its backward). experts [T, L, k]: the routers' own choice, given the inputs they met;
-    forced [T, L, k] int64 or None, used [T, L] bool: where the forced choice is taken."""
+    forced [T, L, k] int64 and present [T] bool: what is chosen instead, and for which tokens (None: for none)."""
 
-    def __init__(self, tape: RoutingTape, num_tokens: int, forced: Tensor | None, used: Tensor | None) -> None:
+    def __init__(self, tape: RoutingTape, num_tokens: int, forced: Tensor | None, present: Tensor | None) -> None:
         shape = (num_tokens, len(tape.layers), tape.top_k)
         self.experts = torch.zeros(shape, dtype=expert_dtype(tape.num_experts), device=tape.device)
-        self.forced, self.used = forced, used
+        self.forced, self.present = forced, present
         self.seen: set[int] = set()
 
     def choose(self, column: int, own: Tensor) -> Tensor:
@@ -39,13 +40,14 @@ class Pass:
             self.experts[:, column] = own.to(self.experts.dtype)
             self.seen.add(column)
         live = self.experts[:, column].long()
-        if self.forced is None or self.used is None:
+        if self.forced is None or self.present is None:
             return live
-        return torch.where(self.used[:, column, None], self.forced[:, column], live)
+        return torch.where(self.present[:, None], self.forced[:, column], live)
 
 
 class RoutingTape:
-    """layers: absolute decoder layer ids of the routers, ascending · num_experts · top_k: experts per token."""
+    """layers: absolute decoder layer ids of the routers, ascending · routers: their modules · num_experts · top_k:
+    experts per token."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         family = router_family(model.config.to_dict(), "model")
@@ -66,17 +68,17 @@ class RoutingTape:
                 "this model's structure is unknown to the routing tape"
             )
         self.layers: tuple[int, ...] = tuple(routers)
-        self.first = routers[self.layers[0]]
-        self.num_experts, self.top_k = int(self.first.num_experts), int(self.first.top_k)
+        self.routers: tuple[Any, ...] = tuple(routers.values())
+        self.num_experts, self.top_k = int(self.routers[0].num_experts), int(self.routers[0].top_k)
         self.open: Pass | None = None
-        for column, router in enumerate(routers.values()):
+        for column, router in enumerate(self.routers):
             self.check(router, model.config.hidden_size)
             router.register_forward_hook(self.hook(column))
 
     @property
     def device(self) -> torch.device:
         """Where the routers are now."""
-        return next(self.first.parameters()).device
+        return next(self.routers[0].parameters()).device
 
     def check(self, router: nn.Module, hidden_size: int) -> None:
         """Our gate must reproduce the router's own weights to the last bit: a changed library fails here."""
@@ -110,21 +112,22 @@ class RoutingTape:
 
     @contextmanager
     def replay(self, experts: Tensor, present: Tensor) -> Iterator[Pass]:
-        """The same with experts [T, L, k] (any integer dtype) chosen where present [T] is set; in force until the
-        context ends, which must be after backward. Columns are `self.layers`. A row that names an expert twice is
-        padding, not a route: it is routed live, and `used` says so."""
+        """The same with experts [T, L, k] (any integer dtype) chosen where present [T] is set, the live choice
+        elsewhere; in force until the context ends, which must be after backward. Columns are `self.layers`."""
         expected = (present.shape[0], len(self.layers), self.top_k)
         if tuple(experts.shape) != expected:
             raise ValueError(
                 f"routes of shape {list(experts.shape)}: expected {list(expected)} (tokens, MoE layers, k)"
             )
-        forced = experts.to(self.device, torch.int64)
-        used = present.to(self.device)[:, None] & distinct(forced)
-        taken = forced[used]
-        if taken.numel() and not (int(taken.min()) >= 0 and int(taken.max()) < self.num_experts):
-            raise ValueError(f"routes name expert {int(taken.max())} (or a negative one) of {self.num_experts}")
-        forced = forced.clamp(0, self.num_experts - 1)
-        with self.opened(Pass(self, present.shape[0], forced, used)) as current:
+        forced, present = experts.to(self.device, torch.int64), present.to(self.device)
+        broken = present & ~well_formed(forced, self.num_experts)
+        if broken.any():
+            token = int(broken.nonzero()[0])
+            raise ValueError(
+                f"the route of token {token} is none: {forced[token].tolist()} of {self.num_experts} experts"
+            )
+        forced = torch.where(present[:, None, None], forced, 0)
+        with self.opened(Pass(self, present.shape[0], forced, present)) as current:
             yield current
 
     @contextmanager
@@ -140,9 +143,3 @@ class RoutingTape:
         missed = [layer for column, layer in enumerate(self.layers) if column not in current.seen]
         if missed:
             raise RuntimeError(f"the routers of layers {missed} never asked the routing tape: the hooks are not live")
-
-
-def distinct(experts: Tensor) -> Tensor:
-    """[..., k] -> [...]: no expert is named twice."""
-    ordered = experts.sort(dim=-1).values
-    return (ordered[..., 1:] != ordered[..., :-1]).all(dim=-1)

@@ -1,0 +1,227 @@
+"""pi: the trainer, sharded by FSDP2 over one rank or many by the same code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel
+
+from minirl.config import Routing, RoutingMissing, TrainConfig
+from minirl.interfaces import Algorithm
+from minirl.metrics.update import update_metrics
+from minirl.models.families.registry import is_mixture
+from minirl.models.tape import Pass, RoutingTape
+from minirl.policy import checkpoint
+from minirl.policy.likelihood import Likelihood, log_likelihood, log_likelihood_and_entropy
+from minirl.policy.optimizer import OPTIM, Step, adamw, bound_of, clip, learning_rate
+from minirl.policy.packing import Padded, micro_batches, moved, padded
+from minirl.policy.replay import REPLAY, Routed, followed, own_routes, refuse_missing, replayed_routes
+from minirl.types import (
+    Diverged,
+    OldPolicy,
+    RolloutBatch,
+    Routes,
+    Statistics,
+    TrainBatch,
+    expert_dtype,
+    merge,
+    select,
+    token_index,
+)
+from minirl.world import World
+
+PRECISION = {
+    "float32": MixedPrecisionPolicy(),
+    "bfloat16": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
+}
+
+
+class FsdpPolicy:
+    """The trained model, its optimizer and its version (the number of updates it has had).
+
+    Weights and moments stay in the model's dtype (fp32); `train.compute_dtype` is that of forward and backward. Every
+    method is collective. Tensors may live anywhere; micro-batches are moved to the device one at a time.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        train: TrainConfig,
+        temperature: float,
+        num_mini_batches: int,
+        routing_missing: RoutingMissing,
+        world: World,
+    ) -> None:
+        self.train, self.world = train, world
+        self.num_mini_batches, self.routing_missing = num_mini_batches, routing_missing
+        self.version = 0
+        self.model = model.to(world.device)  # type: ignore[arg-type]
+        self.tape = RoutingTape(model) if is_mixture(model.config.to_dict()) else None  # before fully_shard
+        if self.tape is not None and train.freeze_router:
+            for router in self.tape.routers:
+                router.requires_grad_(False)
+        if train.activation_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.train(train.activation_checkpointing)  # transformers recomputes in training mode only; no dropout is left
+        self.likelihood = Likelihood(model, temperature=temperature, chunk_tokens=train.likelihood_chunk_tokens)
+        shard(self.likelihood, world, PRECISION[train.compute_dtype])
+        self.trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self.optimizer = adamw(self.trained, train.optim)
+
+    def parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """(Hugging Face name, full tensor) of parameters and persistent buffers, gathered one at a time. The tensor
+        may share memory with the model: copy it."""
+        for name, value in self.model.state_dict().items():
+            yield name, whole(value)
+
+    @torch.no_grad()
+    def recompute(self, rollouts: RolloutBatch, routing: Routing) -> OldPolicy:
+        """log pi_old and entropy of all response tokens, and the routers' own choice. r3 replays the engine's routes.
+
+        Cut mini-batch by mini-batch, just as the updates will be: on unchanged weights both passes are one and the
+        same arithmetic, so the ratio is exactly 1 and R2 is exactly live.
+        """
+        routes = rollouts.routes if routing is Routing.r3 else None
+        if routing is Routing.r3:
+            refuse_missing(routes, rollouts, self.tape, self.routing_missing)
+        old = self._blank(rollouts)
+        for responses in self._mini_batches(len(rollouts)):
+            for part in self._cut(rollouts.lengths[responses]):
+                micro_batch = moved(select(rollouts, responses[part]), self.world.device)
+                layout = padded(micro_batch)
+                with self._pass(layout, micro_batch.routes if routing is Routing.r3 else None) as current:
+                    figures = self.likelihood(layout, log_likelihood_and_entropy)
+                tokens = token_index(rollouts.cu_seqlens, responses[part])
+                scored = tokens[rollouts.response_mask[tokens]]
+                old.logprobs[scored], old.entropy[scored] = figures.to(old.logprobs).unbind(-1)
+                if self.tape is not None and current is not None and old.routes is not None:
+                    own = own_routes(self.tape, layout, current)
+                    old.routes.experts[tokens] = own.experts.to(tokens.device)
+                    old.routes.present[tokens] = own.present.to(tokens.device)
+        return old
+
+    def update(self, mini_batch: TrainBatch, algo: Algorithm) -> Statistics:
+        """One optimizer update: version -> version + 1. Raises Diverged, with the weights as they were.
+
+        The denominators are those of the whole mini-batch over all ranks, known before the first backward. FSDP
+        averages gradients over ranks, hence the world size.
+        """
+        if algo.routing is not Routing.live:
+            routes = replayed_routes(mini_batch, algo.routing)
+            refuse_missing(routes, mini_batch.rollouts, self.tape, self.routing_missing)
+        counts = self.world.sum(algo.counts(mini_batch).to(self.world.device))
+        mini_batch = algo.coefficients(mini_batch, counts.to(mini_batch.rollouts.tokens.device))
+        statistics: Statistics = {}
+        loss = torch.zeros((), dtype=torch.float64, device=self.world.device)
+        for responses in self._cut(mini_batch.rollouts.lengths):
+            part, figures = self._backward(moved(select(mini_batch, responses), self.world.device), algo)
+            loss, statistics = loss + part, merge(statistics, figures)
+        return statistics | OPTIM.measure(self._step(float(self.world.sum(loss))))
+
+    def save(self, checkpoints: Path) -> None:
+        """Writes checkpoints/<version> and removes the oldest beyond train.num_checkpoints."""
+        checkpoint.save(
+            self._state(), checkpoints, self.version, num_checkpoints=self.train.num_checkpoints, world=self.world
+        )
+
+    def load(self, folder: Path) -> None:
+        """Takes over weights, moments and version of one checkpoint, whatever number of ranks wrote it."""
+        state = self._state()
+        checkpoint.load(state, folder)
+        self.version = int(state["version"])
+
+    def export(self, folder: Path) -> None:
+        """The weights in Hugging Face format: config and safetensors."""
+        weights = {name: value.cpu() for name, value in self.parameters() if self.world.rank == 0}
+        if self.world.rank == 0:
+            self.model.save_pretrained(folder, state_dict=weights)
+        self.world.barrier()
+
+    def _backward(self, micro_batch: TrainBatch, algo: Algorithm) -> tuple[Tensor, Statistics]:
+        """Adds this micro-batch's gradient; returns its loss and figures."""
+        layout = padded(micro_batch.rollouts)
+        with self._pass(layout, replayed_routes(micro_batch, algo.routing)) as current:
+            scored = self.likelihood(layout, log_likelihood)[:, 0]
+            if not len(micro_batch):
+                scored.sum().backward()  # nothing here, but other ranks wait for this backward
+                return scored.new_zeros(()), {}
+            mask = micro_batch.rollouts.response_mask
+            logprobs = torch.zeros_like(mask, dtype=scored.dtype).masked_scatter(mask, scored)
+            terms = algo.loss(logprobs, micro_batch, self.num_mini_batches == 1)
+            (terms.loss * self.world.size).backward()
+        first = self.version % self.num_mini_batches == 0
+        figures = update_metrics(micro_batch, logprobs.detach(), terms, first=first)
+        if self.tape is not None and current is not None:
+            own = own_routes(self.tape, layout, current)
+            figures |= REPLAY.measure(Routed.of(micro_batch, algo.routing, self.tape, own))
+        return terms.loss.detach(), figures
+
+    def _step(self, loss: float) -> Step:
+        """Clip, then AdamW at the learning rate of this version."""
+        optim, bound = self.train.optim, bound_of(self.train.optim)
+        norm = clip(self.trained, bound)
+        for what, figure in (("the loss", loss), ("the gradient norm", norm)):
+            if not math.isfinite(figure):
+                self.optimizer.zero_grad()
+                raise Diverged(self.version, what)
+        rate = learning_rate(self.version, lr=optim.lr, warmup_updates=optim.warmup_updates)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.version += 1
+        return Step(norm, bound, rate)
+
+    def _pass(self, layout: Padded, routes: Routes | None) -> AbstractContextManager[Pass | None]:
+        return nullcontext() if self.tape is None else followed(self.tape, layout, routes)
+
+    def _cut(self, lengths: Tensor) -> list[Tensor]:
+        """Micro-batches, as many as the rank with most of them has: the last ones may be empty."""
+        parts = micro_batches(lengths, max_tokens=self.train.max_tokens_per_micro_batch)
+        nothing = torch.zeros(0, dtype=torch.int64, device=lengths.device)
+        return parts + [nothing] * (self.world.max(len(parts)) - len(parts))
+
+    def _mini_batches(self, num_responses: int) -> tuple[Tensor, ...]:
+        """The responses of each mini-batch that the updates will see."""
+        return torch.arange(num_responses).chunk(self.num_mini_batches)
+
+    def _blank(self, rollouts: RolloutBatch) -> OldPolicy:
+        """An OldPolicy of zeros, to be filled in."""
+        zeros = torch.zeros_like(rollouts.rollout_logprobs)
+        if self.tape is None:
+            return OldPolicy(zeros, zeros.clone(), None)
+        shape = (len(zeros), len(self.tape.layers), self.tape.top_k)
+        experts = torch.zeros(shape, dtype=expert_dtype(self.tape.num_experts), device=zeros.device)
+        absent = torch.zeros_like(rollouts.response_mask)
+        return OldPolicy(zeros, zeros.clone(), Routes(experts, absent, self.tape.layers, self.tape.num_experts))
+
+    def _state(self) -> dict[str, Any]:
+        """What a checkpoint holds. Its tensors are the policy's own: loading fills them in place."""
+        names = {parameter: name for name, parameter in self.model.named_parameters()}
+        moments = {names[parameter]: dict(state) for parameter, state in self.optimizer.state.items()}
+        return {"model": self.model.state_dict(), "adam": moments, "version": torch.tensor(self.version)}
+
+
+def shard(likelihood: Likelihood, world: World, precision: MixedPrecisionPolicy) -> None:
+    """fully_shard on each decoder layer, then on the whole. The rest (embedding, final norm, head) is given back after
+    each forward too, so that parameters read between passes are always the sharded ones."""
+    decoder: Any = likelihood.model.base_model
+    mesh = world.mesh
+    for layer in decoder.layers:
+        fully_shard(layer, mesh=mesh, mp_policy=precision)
+    fully_shard(likelihood, mesh=mesh, mp_policy=precision, reshard_after_forward=True)
+
+
+def whole(value: Tensor) -> Tensor:
+    """The full tensor of a parameter or buffer, detached."""
+    value = value.detach()
+    return value.full_tensor() if isinstance(value, DTensor) else value
