@@ -10,25 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
-from hydra.core.config_store import ConfigStore
-from omegaconf import OmegaConf
 from wandb_oracle import OfflineRun, offline_runs, serve
 
+from minirl.compose import load
 from minirl.config import Config, ConfigError
 from minirl.record import RunRecord
 from minirl.tracking import wandb as mirror
 from minirl.tracking.local import LocalTracker
 from minirl.tracking.registry import build
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
 KEY = "0123456789abcdef" * 3
 
 
 def config(*overrides: str) -> Config:
-    ConfigStore.instance().store(name="minirl_schema", node=Config)
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_object(compose("config", ["tracker=wandb", *overrides]))
+    return load(["tracker=wandb", *overrides])
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +87,8 @@ def test_every_row_of_metrics_jsonl_is_in_wandb(tmp_path: Path, plain: Config) -
 
     steps = {metric.name or metric.glob_name: metric.step_metric for metric in run.metrics}
     assert steps["*"] == "version"
-    assert run.summary["eval/avg.max"] == 1.0
-    assert run.summary["eval/avg.last"] == 0.25
-    assert run.summary["reward/mean.max"] == math.sin(2)
+    assert run.summary["eval/avg"] == {"max": 1.0, "last": 0.25}
+    assert run.summary["reward/mean"] == {"max": math.sin(2), "last": math.sin(5)}
     assert run.summary["ending"] == "finished"
 
     assert run.history[0]["histogram/length.values"] == [5, 7]
