@@ -14,7 +14,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from minirl.config import Routing, RoutingMissing, TrainConfig
+from minirl.config import Routing, TrainConfig
 from minirl.interfaces import Algorithm
 from minirl.metrics.update import update_metrics
 from minirl.models.families.registry import is_mixture
@@ -23,7 +23,7 @@ from minirl.policy import checkpoint
 from minirl.policy.likelihood import Likelihood, log_likelihood, log_likelihood_and_entropy
 from minirl.policy.optimizer import OPTIM, Step, adamw, bound_of, clip, learning_rate
 from minirl.policy.packing import Padded, micro_batches, moved, padded
-from minirl.policy.replay import REPLAY, Routed, followed, own_routes, refuse_missing, replayed_routes
+from minirl.policy.replay import REPLAY, Routed, followed, own_routes, replayed_routes, require_routes
 from minirl.types import (
     Diverged,
     OldPolicy,
@@ -58,12 +58,10 @@ class FsdpPolicy:
         train: TrainConfig,
         temperature: float,
         num_mini_batches: int,
-        routing_missing: RoutingMissing,
         world: World,
     ) -> None:
         self.train, self.world = train, world
-        self.num_mini_batches, self.routing_missing = num_mini_batches, routing_missing
-        self.version = 0
+        self.num_mini_batches, self.version = num_mini_batches, 0
         self.model = model.to(world.device)  # type: ignore[arg-type]
         self.tape = RoutingTape(model) if is_mixture(model.config.to_dict()) else None  # before fully_shard
         if self.tape is not None and train.freeze_router:
@@ -90,9 +88,8 @@ class FsdpPolicy:
         Cut mini-batch by mini-batch, just as the updates will be: on unchanged weights both passes are one and the
         same arithmetic, so the ratio is exactly 1 and R2 is exactly live.
         """
-        routes = rollouts.routes if routing is Routing.r3 else None
         if routing is Routing.r3:
-            refuse_missing(routes, rollouts, self.tape, self.routing_missing)
+            require_routes(rollouts.routes, rollouts, self.tape)
         old = self._blank(rollouts)
         for responses in self._mini_batches(len(rollouts)):
             for part in self._cut(rollouts.lengths[responses]):
@@ -116,8 +113,7 @@ class FsdpPolicy:
         averages gradients over ranks, hence the world size.
         """
         if algo.routing is not Routing.live:
-            routes = replayed_routes(mini_batch, algo.routing)
-            refuse_missing(routes, mini_batch.rollouts, self.tape, self.routing_missing)
+            require_routes(replayed_routes(mini_batch, algo.routing), mini_batch.rollouts, self.tape)
         counts = self.world.sum(algo.counts(mini_batch).to(self.world.device))
         mini_batch = algo.coefficients(mini_batch, counts.to(mini_batch.rollouts.tokens.device))
         statistics: Statistics = {}
@@ -162,7 +158,7 @@ class FsdpPolicy:
         figures = update_metrics(micro_batch, logprobs.detach(), terms, first=first)
         if self.tape is not None and current is not None:
             own = own_routes(self.tape, layout, current)
-            figures |= REPLAY.measure(Routed.of(micro_batch, algo.routing, self.tape, own))
+            figures |= REPLAY.measure(Routed.of(micro_batch, algo.routing, own))
         return terms.loss.detach(), figures
 
     def _step(self, loss: float) -> Step:

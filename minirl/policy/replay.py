@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from minirl.config import Routing, RoutingMissing
+from minirl.config import Routing
 from minirl.metrics.routing import Choices, disagree_token_layer, routes_needed
 from minirl.metrics.statistics import Estimators, Family, Mean
 from minirl.models.routes import columns, well_formed
@@ -16,8 +16,8 @@ from minirl.policy.packing import Padded
 from minirl.types import RolloutBatch, Routes, TrainBatch
 
 
-class RoutesMissing(ValueError):
-    """A token that must be replayed has no usable route."""
+class BrokenRoutes(ValueError):
+    """What is to be replayed is not a route."""
 
 
 def replayed_routes(mini_batch: TrainBatch, routing: Routing) -> Routes | None:
@@ -31,37 +31,26 @@ def needed(rollouts: RolloutBatch) -> Tensor:
     return routes_needed(rollouts.cu_seqlens) & rollouts.valid[rollouts.sequence_ids]
 
 
-def usable(routes: Routes, tape: RoutingTape) -> Tensor:
-    """[T] bool: a route is present and names, in every MoE layer, k different experts."""
-    return routes.present & well_formed(columns(routes, tape.layers), tape.num_experts)
-
-
-def refuse_missing(
-    routes: Routes | None, rollouts: RolloutBatch, tape: RoutingTape | None, missing: RoutingMissing
-) -> None:
-    """Under algo.routing_missing=fail every needed token has a usable route; otherwise holes are routed live (and
-    with drop, the algorithm rejects what follows them)."""
+def require_routes(routes: Routes | None, rollouts: RolloutBatch, tape: RoutingTape | None) -> None:
+    """Every row that claims to be a route names, in every MoE layer, k different experts. An absent one is another
+    matter: it is routed live here, and algo.routing_missing says what becomes of the response."""
     if routes is None or tape is None:
-        raise RoutesMissing(
-            "algo.routing asks for replay and there are no routes: the model is dense or none were kept"
-        )
-    if missing is not RoutingMissing.fail:
-        return
-    holes = (needed(rollouts) & ~usable(routes, tape)).nonzero().flatten()
-    if len(holes):
-        response = int(rollouts.sequence_ids[holes[0]])
-        token = int(holes[0] - rollouts.cu_seqlens[response])
-        raise RoutesMissing(
-            f"{len(holes)} tokens have no usable route, first token {token} of response {response}: "
-            "algo.routing_missing=live routes them freely, drop leaves out what follows them"
+        raise BrokenRoutes("algo.routing asks for replay and there are no routes: the model is dense or none were kept")
+    broken = (routes.present & ~well_formed(columns(routes, tape.layers), tape.num_experts)).nonzero().flatten()
+    if len(broken):
+        response = int(rollouts.sequence_ids[broken[0]])
+        raise BrokenRoutes(
+            f"token {int(broken[0] - rollouts.cu_seqlens[response])} of response {response} (and {len(broken) - 1} more): "
+            f"its route {columns(routes, tape.layers)[broken[0]].tolist()} does not name {tape.top_k} different experts "
+            f"of {tape.num_experts} in each layer; where an engine has no route, it must be marked absent"
         )
 
 
 def followed(tape: RoutingTape, layout: Padded, routes: Routes | None) -> AbstractContextManager[Pass]:
-    """The pass of a micro-batch: replaying its packed `routes` where usable, or (None) recording the live choice."""
+    """The pass of a micro-batch: replaying its packed `routes` where present, or (None) recording the live choice."""
     if routes is None:
         return tape.record(layout.tokens.numel())
-    return tape.replay(layout.spread(columns(routes, tape.layers)), layout.spread(usable(routes, tape)))
+    return tape.replay(layout.spread(columns(routes, tape.layers)), layout.spread(routes.present))
 
 
 def own_routes(tape: RoutingTape, layout: Padded, current: Pass) -> Routes:
@@ -71,18 +60,18 @@ def own_routes(tape: RoutingTape, layout: Padded, current: Pass) -> Routes:
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """found [needed tokens] bool: a usable route was there to replay, or None where nothing is replayed ·
+    """found [needed tokens] bool: a route was there to replay, or None where nothing is replayed ·
     changed: the routers' own choice in this pass beside that of the recompute pass, or None without one."""
 
     found: Tensor | None
     changed: Choices | None
 
     @classmethod
-    def of(cls, micro_batch: TrainBatch, routing: Routing, tape: RoutingTape, own: Routes) -> Routed:
+    def of(cls, micro_batch: TrainBatch, routing: Routing, own: Routes) -> Routed:
         wanted, routes = needed(micro_batch.rollouts), replayed_routes(micro_batch, routing)
         old = micro_batch.old.routes
         return cls(
-            None if routes is None else usable(routes, tape)[wanted],
+            None if routes is None else routes.present[wanted],
             None if old is None else Choices.compare(old, own, wanted),
         )
 

@@ -25,8 +25,8 @@ from minirl.config import (
     Routing,
     RoutingMissing,
     TrainConfig,
-    TrustRegionConfig,
     Truncated,
+    TrustRegionConfig,
 )
 from minirl.models import load
 from minirl.policy.fsdp import FsdpPolicy
@@ -75,13 +75,12 @@ def train_config(*, optim=None, **changes) -> TrainConfig:
     return TrainConfig(optim=adam, **(values | changes))
 
 
-def policy(model=None, *, world=None, num_mini_batches=1, missing=RoutingMissing.fail, temperature=0.8, **changes):
+def policy(model=None, *, world=None, num_mini_batches=1, temperature=0.8, **changes):
     return FsdpPolicy(
         model if model is not None else tiny_model(),
         train=train_config(**changes),
         temperature=temperature,
         num_mini_batches=num_mini_batches,
-        routing_missing=missing,
         world=world or World.join("cpu"),
     )
 
