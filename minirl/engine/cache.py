@@ -18,6 +18,9 @@ class KeyValues(CacheLayerMixin):
     instead of the whole cache.
     """
 
+    keys: Tensor
+    values: Tensor
+
     def __init__(self, rounding: Rounding) -> None:
         super().__init__()
         self.rounding = rounding
@@ -69,9 +72,20 @@ def _emptied(like: Tensor, capacity: int) -> Tensor:
     return like.new_empty(rows, heads, capacity, head_dim)
 
 
-def empty_cache(num_layers: int, rounding: Rounding) -> Cache:
+class DecodingCache(Cache):
     """One KeyValues per decoder layer."""
-    return Cache(layers=[KeyValues(rounding) for _ in range(num_layers)])
+
+    def __init__(self, num_layers: int, rounding: Rounding) -> None:
+        self.stored = [KeyValues(rounding) for _ in range(num_layers)]
+        super().__init__(layers=[*self.stored])
+
+    def expand(self, rows: Tensor) -> None:
+        for layer in self.stored:
+            layer.expand(rows)
+
+    def keep(self, order: Tensor) -> None:
+        for layer in self.stored:
+            layer.keep(order)
 
 
 def survivors(finished: Tensor) -> Tensor:

@@ -8,16 +8,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 from torch.nn.functional import pad as padded
-from transformers.cache_utils import Cache
 
-from minirl.engine.cache import survivors
+from minirl.engine.cache import DecodingCache, survivors
 from minirl.engine.journal import Journal
 from minirl.engine.sampling import draw, response_uniforms, sampled_logprobs
 from minirl.types import Prompt, Sampling
 
 # (ids [n, S], position ids [n, S], attention mask [n, cached + S] or None, cache) -> the logits [n, V] after the last
 # token, the experts [n * S, L, k] of all tokens (None for a dense model)
-Forward = Callable[[Tensor, Tensor, Tensor | None, Cache], tuple[Tensor, Tensor | None]]
+Forward = Callable[[Tensor, Tensor, Tensor | None, DecodingCache], tuple[Tensor, Tensor | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class Rows:
 
 def decode(
     forward: Forward,
-    cache: Cache,
+    cache: DecodingCache,
     prompts: Sequence[Prompt],
     responses: Tensor,
     *,
@@ -67,8 +66,7 @@ def decode(
         order = survivors(tokens == sampling.eos)
         if len(order) < len(tokens):
             rows, tokens = rows.keep(order), tokens[order]
-            for layer in cache.layers:
-                layer.keep(order)
+            cache.keep(order)
         if len(order) == 0:
             return
         if step + 1 < sampling.max_response_tokens:
@@ -81,7 +79,7 @@ def decode(
 
 def prefill(
     forward: Forward,
-    cache: Cache,
+    cache: DecodingCache,
     prompts: Sequence[Prompt],
     responses: Tensor,
     group_size: int,
@@ -89,7 +87,7 @@ def prefill(
     pad: int,
     journal: Journal,
 ) -> tuple[Rows, Tensor]:
-    """One pass over each distinct prompt of the wave, then one row per response; the logits [n, V] of its first token."""
+    """One pass over each distinct prompt of the wave, then a row per response; logits [n, V] of its first token."""
     places, row_prompt = (responses // group_size).unique(return_inverse=True)
     distinct = [prompts[place] for place in places.tolist()]
     ids, mask = left_padded([prompt.tokens for prompt in distinct], pad, responses.device)
@@ -101,8 +99,7 @@ def prefill(
     known = responses[row], positions[source, column]
     journal.prompt(*known, ids[source, column])
     journal.route(*known, None if experts is None else experts.unflatten(0, ids.shape)[source, column])
-    for layer in cache.layers:
-        layer.expand(row_prompt)
+    cache.expand(row_prompt)
     samples = zip(row_prompt.tolist(), (responses % group_size).tolist(), strict=True)
     uniforms = response_uniforms(sampling, [(distinct[place].position, sample) for place, sample in samples])
     lengths = mask.sum(-1)[row_prompt]

@@ -6,6 +6,7 @@ Router gates, norms, embeddings and the output head stay in full precision, as q
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,8 +58,8 @@ def expert_layers(model: PreTrainedModel) -> dict[str, nn.Module]:
             continue
         if stacked != {"gate_up_proj", "down_proj"} or module.is_transposed or module.has_bias:
             raise ConfigError(
-                f"engine=torch: the experts of {type(model).__name__} ({', '.join(sorted(stacked))} in {name}) are laid "
-                "out differently from [experts, out, in] without biases; choose another model"
+                f"engine=torch: the experts of {type(model).__name__} ({', '.join(sorted(stacked))} in {name}) "
+                "are not [experts, out, in] without biases; choose another model"
             )
         if module.gate_up_proj.shape[2] % 4 or module.down_proj.shape[2] % 4:
             raise ConfigError(
@@ -69,7 +70,7 @@ def expert_layers(model: PreTrainedModel) -> dict[str, nn.Module]:
     return found
 
 
-def rounded_experts(experts: nn.Module, hidden: Tensor, chosen: Tensor, gates: Tensor, *, rounding: Rounding) -> Tensor:
+def rounded_experts(experts: Any, hidden: Tensor, chosen: Tensor, gates: Tensor, *, rounding: Rounding) -> Tensor:
     """sum_j gate_tj * down_j(Q(act(up_j Q(x_t)))) over the chosen experts j of token t; Q rounds by token.
 
     hidden [T, h], chosen and gates [T, k] -> [T, h]. A token's terms are added in the order of its own choice, so the

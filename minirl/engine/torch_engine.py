@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.cache_utils import Cache
 
 from minirl.config import Numerics
-from minirl.engine.cache import empty_cache
+from minirl.engine.cache import DecodingCache
 from minirl.engine.decoding import decode
 from minirl.engine.journal import Journal
 from minirl.engine.matmuls import install
@@ -36,7 +35,8 @@ class TorchEngine:
     def __init__(
         self, model: PreTrainedModel, *, numerics: Numerics, max_sequences: int, pad: int, device: torch.device
     ) -> None:
-        self.model = model.to(device).eval().requires_grad_(False)
+        self.model = model.eval().requires_grad_(False)
+        nn.Module.to(self.model, device)
         self.tape = RoutingTape(self.model) if is_mixture(model.config.to_dict()) else None
         self.roundings = ROUNDINGS[numerics]
         self.rounded = install(self.model, numerics)
@@ -75,7 +75,7 @@ class TorchEngine:
         for responses in lengths.argsort(stable=True).split(self.max_sequences):
             decode(
                 self._forward,
-                empty_cache(self.model.config.num_hidden_layers, self.roundings.keys_values),
+                DecodingCache(self.model.config.num_hidden_layers, self.roundings.keys_values),
                 prompts,
                 responses.to(self.device),
                 group_size=group_size,
@@ -93,7 +93,7 @@ class TorchEngine:
             raise ValueError(f"expected prompts of at least one token each; found none at positions {empty}")
 
     def _forward(
-        self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: Cache
+        self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: DecodingCache
     ) -> tuple[Tensor, Tensor | None]:
         inputs = {"input_ids": ids, "position_ids": positions, "attention_mask": mask, "past_key_values": cache}
         if self.tape is None:

@@ -10,15 +10,26 @@ from minirl.config import ModelConfig
 from minirl.models.load import build
 from minirl.types import Prompt, RolloutBatch
 
-EOS = 2
+EOS = 14  # a token that the random model of init_seed 0 samples in about one of seven cases
 
 
 def model_config(**changes: object) -> ModelConfig:
-    sizes = dict(
-        name="test", path=None, family="qwen3_moe", hidden_size=32, num_layers=3, num_heads=4, num_kv_heads=2,
-        head_dim=8, intermediate_size=48, num_experts=16, num_experts_per_token=4, moe_intermediate_size=16,
-        initializer_range=0.2, init_seed=0,
-    )  # fmt: skip
+    sizes = {
+        "name": "test",
+        "path": None,
+        "family": "qwen3_moe",
+        "hidden_size": 32,
+        "num_layers": 3,
+        "num_heads": 4,
+        "num_kv_heads": 2,
+        "head_dim": 8,
+        "intermediate_size": 48,
+        "num_experts": 16,
+        "num_experts_per_token": 4,
+        "moe_intermediate_size": 16,
+        "initializer_range": 0.2,
+        "init_seed": 0,
+    }
     return ModelConfig(**sizes | changes)
 
 
@@ -33,7 +44,8 @@ def dense_model() -> PreTrainedModel:
 def some_prompts(*lengths: int, vocab_size: int = 20) -> list[Prompt]:
     """Prompts of the given lengths at positions 100, 101, ..., without EOS."""
     generator = torch.Generator().manual_seed(0)
-    drawn = [torch.randint(EOS + 1, vocab_size, (length,), generator=generator).tolist() for length in lengths]
+    words = torch.tensor([token for token in range(vocab_size) if token != EOS])
+    drawn = [words[torch.randint(len(words), (length,), generator=generator)].tolist() for length in lengths]
     return [Prompt(100 + i, tuple(tokens), None) for i, tokens in enumerate(drawn)]
 
 
@@ -57,13 +69,17 @@ def teacher_forced(model: PreTrainedModel, batch: RolloutBatch) -> Forced:
         out = model(sequence[None], use_cache=False, **({"output_router_logits": True} if mixture else {}))
         logits.append(torch.cat([torch.zeros_like(out.logits[0, :1]), out.logits[0, :-1]]))
         if mixture:
-            experts.append(torch.stack([scores.topk(model.config.num_experts_per_tok).indices for scores in out.router_logits], 1))
+            experts.append(
+                torch.stack([scores.topk(model.config.num_experts_per_tok).indices for scores in out.router_logits], 1)
+            )
     return Forced(torch.cat(logits), torch.cat(experts) if experts else None)
 
 
 def responses(batch: RolloutBatch) -> list[list[int]]:
     """The sampled tokens of each response."""
-    pieces = zip(batch.tokens.split(batch.lengths.tolist()), batch.response_mask.split(batch.lengths.tolist()), strict=True)
+    pieces = zip(
+        batch.tokens.split(batch.lengths.tolist()), batch.response_mask.split(batch.lengths.tolist()), strict=True
+    )
     return [tokens[mask].tolist() for tokens, mask in pieces]
 
 

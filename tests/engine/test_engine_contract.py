@@ -61,9 +61,11 @@ def parameters(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
 
 
 def sampling(**changes: object) -> Sampling:
-    return Sampling(**dict(temperature=1.0, max_response_tokens=12, eos=EOS, seed=0, purpose="rollout") | changes)
+    usual = {"temperature": 1.0, "max_response_tokens": 12, "eos": EOS, "seed": 0, "purpose": "rollout"}
+    return Sampling(**usual | changes)
 
 
+RARE = 1  # as eos: ends few responses
 PROMPTS = some_prompts(5, 9, 1, 5, 7)
 
 
@@ -120,7 +122,7 @@ def test_routes_are_those_of_prompt_and_response(make_engine: MakeEngine, traine
 
 
 def test_routes_of_many_experts_do_not_overflow(make_engine: MakeEngine) -> None:
-    wide = dict(num_experts=300, num_experts_per_token=8, moe_intermediate_size=4, num_layers=1)
+    wide = {"num_experts": 300, "num_experts_per_token": 8, "moe_intermediate_size": 4, "num_layers": 1}
     source = tiny_model(**wide)
     batch = loaded(make_engine(tiny_model(**wide)), source).generate(PROMPTS, sampling(), 2)
     assert batch.routes.experts.dtype == torch.int16
@@ -165,10 +167,14 @@ def test_a_response_does_not_depend_on_its_company(
 def test_each_response_has_a_stream_of_its_own(make_engine: MakeEngine, trained: PreTrainedModel) -> None:
     engine = loaded(make_engine(tiny_model()), trained)
     same = [Prompt(position, PROMPTS[1].tokens, None) for position in (0, 1)]
-    batches = [responses(engine.generate(same, sampling(seed=seed, purpose=purpose), 3)) for seed in (0, 1) for purpose in ("rollout", "eval")]
+    batches = [
+        responses(engine.generate(same, sampling(seed=seed, purpose=purpose, eos=RARE), 3))
+        for seed in (0, 1)
+        for purpose in ("rollout", "eval")
+    ]
     drawn = [tuple(response) for batch in batches for response in batch]
     assert len(set(drawn)) == len(drawn) == 24
-    assert batches[0] == responses(engine.generate(same, sampling(), 3))
+    assert batches[0] == responses(engine.generate(same, sampling(eos=RARE), 3))
 
 
 def test_responses_end_with_eos_or_at_the_limit(make_engine: MakeEngine, trained: PreTrainedModel) -> None:
@@ -197,7 +203,7 @@ def test_the_pad_token_may_be_eos(make_engine: MakeEngine, trained: PreTrainedMo
     )
     as_far_as_equal(apart, same)
     final = (same.cu_seqlens[1:] - 1)[~same.truncated]
-    assert len(final) > 5
+    assert len(final) > 10
     assert bool((same.tokens[final] == EOS).all())
     assert bool(same.response_mask[final].all())
     assert bool((same.rollout_logprobs[final] < 0).all())
@@ -217,7 +223,7 @@ def test_tokens_follow_the_exact_distribution(make_engine: MakeEngine) -> None:
     source = tiny_model(vocab_size=6, num_layers=1)
     engine = loaded(make_engine(tiny_model(vocab_size=6, num_layers=1), max_sequences=4096), source)
     prompt = some_prompts(4, vocab_size=6)
-    batch = engine.generate(prompt, sampling(temperature=0.7, max_response_tokens=2), 4096)
+    batch = engine.generate(prompt, sampling(temperature=0.7, max_response_tokens=2, eos=2), 4096)
     logits = source(torch.tensor([prompt[0].tokens])).logits[0, -1].detach().double()
     first = torch.tensor([response[0] for response in responses(batch)])
     counts = first.bincount(minlength=6).numpy()
@@ -225,7 +231,7 @@ def test_tokens_follow_the_exact_distribution(make_engine: MakeEngine) -> None:
     assert chisquare(counts, expected).pvalue > 0.01
     assert chisquare(counts, untempered).pvalue < 1e-6
     # and the second token, given the commonest first one that does not end the response
-    given = max((token for token in range(6) if token != EOS), key=lambda token: counts[token])
+    given = max((token for token in range(6) if token != 2), key=lambda token: counts[token])
     logits = source(torch.tensor([[*prompt[0].tokens, given]])).logits[0, -1].detach().double()
     second = torch.tensor([response[1] for response in responses(batch) if response[0] == given])
     expected = (logits / 0.7).softmax(-1).numpy() * len(second)
@@ -233,7 +239,9 @@ def test_tokens_follow_the_exact_distribution(make_engine: MakeEngine) -> None:
     assert chisquare(second.bincount(minlength=6).numpy(), expected).pvalue > 0.01
 
 
-def test_a_nan_spoils_the_responses_that_meet_it_and_no_other(make_engine: MakeEngine, trained: PreTrainedModel) -> None:
+def test_a_nan_spoils_the_responses_that_meet_it_and_no_other(
+    make_engine: MakeEngine, trained: PreTrainedModel
+) -> None:
     poison = PROMPTS[1].tokens[-1]
     spoiled = {name: values.clone() for name, values in parameters(trained)}
     spoiled["model.embed_tokens.weight"][poison] = torch.nan
