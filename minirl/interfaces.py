@@ -57,7 +57,8 @@ class Policy(Protocol):
 class Algorithm(Protocol):
     """The six choices, as the loop and the policy see them. Pure functions: no reduction over ranks, no logging."""
 
-    routing: Routing
+    @property
+    def routing(self) -> Routing: ...
 
     def advantage(self, rewards: Rewards, group_size: int) -> Tensor:
         """[B] advantages of all graded responses, 0 for the others."""

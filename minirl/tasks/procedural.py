@@ -60,12 +60,12 @@ class ProceduralTask:
         """The first `count` distinct held-out problems of one fixed order."""
         found: dict[str, Any] = {}
         draw = since = 0
-        # a last problem among n is missed 20 n times in a row with probability e^-20
+        # the last unseen one of n problems is missed 20 n times in a row with probability e^-20
         while len(found) < count and since <= 100 + 20 * len(found):
             problem = self._problem(Split.eval, 0, "eval problems", draw)
-            before = len(found)
-            found.setdefault(self.source.name(problem), problem)
-            draw, since = draw + 1, since + 1 if len(found) == before else 0
+            since = since + 1 if self.source.question(problem) in found else 0
+            found.setdefault(self.source.question(problem), problem)
+            draw += 1
         if len(found) < count:
             raise ConfigError(
                 f"eval.num_problems={count}: this task has only {len(found)} held-out problems, use fewer"

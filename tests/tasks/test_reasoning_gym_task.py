@@ -17,8 +17,9 @@ def build(dataset, style="answer", wrong_step_rate=0.0, **options):
         max_verifier_error_rate=0.05
     )  # fmt: skip
     cold = ColdstartConfig(
-        style=style, wrong_step_rate=wrong_step_rate, checkpoint=None, batch_size=8, max_steps=1, min_steps=1, lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-8,
-        warmup_steps=1, weight_decay=0.0, max_norm=1.0, target_accuracy=0.4, eval_every=1, eval_problems=8, seed=0
+        style=style, wrong_step_rate=wrong_step_rate, checkpoint=None, batch_size=8, max_steps=1, min_steps=1,
+        lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-8, warmup_steps=1, weight_decay=0.0, max_norm=1.0,
+        target_accuracy=0.4, eval_every=1, eval_problems=8, seed=0,
     )  # fmt: skip
     return registry.build(task, cold)
 
