@@ -1,0 +1,73 @@
+"""From values to pixels: linear and logarithmic axes with round ticks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, floor, log10
+
+MOST_DECADES = 6  # a logarithmic axis shows no more than this below its top
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """low, high: the values at the pixels start and stop."""
+
+    low: float
+    high: float
+    start: float
+    stop: float
+    logarithmic: bool
+
+    def __call__(self, value: float) -> float:
+        """The pixel of a value; values outside land on the edge."""
+        if self.logarithmic:
+            share = log10(max(value, self.low) / self.low) / log10(self.high / self.low)
+        else:
+            share = (value - self.low) / (self.high - self.low)
+        return self.start + min(max(share, 0.0), 1.0) * (self.stop - self.start)
+
+    def ticks(self, about: int) -> list[float]:
+        """Round values inside: 1, 2, 5 times powers of ten; on a logarithmic axis powers of ten if there are two."""
+        return _log_ticks(self.low, self.high) if self.logarithmic else _linear_ticks(self.low, self.high, about)
+
+
+def fitted(values: Sequence[float], start: float, stop: float, *, logarithmic: bool) -> Scale:
+    """A scale that shows all of `values` (positive ones, on a logarithmic axis), with a little room on both sides."""
+    if logarithmic:
+        high = max(values)
+        low = max(min(values), high / 10**MOST_DECADES)
+        room = max((high / low) ** 0.06, 1.15)
+        return Scale(low / room, high * room, start, stop, True)
+    low, high = min(values), max(values)
+    room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
+    bottom = 0.0 if 0 <= low < room else low - room  # a scale that nearly begins at zero begins there
+    return Scale(bottom, high + room, start, stop, False)
+
+
+def _linear_ticks(low: float, high: float, about: int) -> list[float]:
+    rough = (high - low) / about
+    power = 10.0 ** floor(log10(rough))
+    step = next(multiple * power for multiple in (1, 2, 5, 10) if multiple * power >= rough * 0.999)
+    first, last = ceil(low / step - 1e-9), floor(high / step + 1e-9)
+    return [round(index * step, 12) for index in range(first, last + 1)]
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    decades = range(floor(log10(low)), ceil(log10(high)) + 1)
+    tens = [10.0**decade for decade in decades if low <= 10.0**decade <= high]
+    if len(tens) >= 2:
+        return tens
+    finer = [multiple * 10.0**decade for decade in decades for multiple in (1, 2, 5)]
+    inside = [tick for tick in finer if low <= tick <= high]
+    return inside if len(inside) >= 2 else [low, high]
+
+
+def tick_label(value: float) -> str:
+    """A tick as short text: 0.5, 20, 10⁻³, 2·10⁻³."""
+    if value == 0 or 1e-3 < abs(value) * 1.001 < 1e5:
+        return f"{value:.4g}"
+    exponent = floor(log10(abs(value)) + 1e-9)
+    mantissa = value / 10.0**exponent
+    power = f"10{str(exponent).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+    return power if abs(mantissa - 1) < 1e-6 else f"{mantissa:.2g}·{power}"
