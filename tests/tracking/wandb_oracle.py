@@ -5,6 +5,7 @@ import json
 import re
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,18 +19,20 @@ WHOLE, LAST = 1, 4
 
 
 def records(path: Path) -> Iterator[Any]:
-    """The protobuf records of a `.wandb` file."""
+    """The protobuf records of a `.wandb` file, as far as they are written."""
     content = path.read_bytes()
-    assert content[:4] == b":W&B"
+    assert content[:4] in (b":W&B", b"")
     position, record = 7, b""
-    while position < len(content):
+    while position + 7 <= len(content):
         left = BLOCK - position % BLOCK
         if left < 7:
             position += left
             continue
         _, length, kind = struct.unpack("<IHB", content[position : position + 7])
-        record += content[position + 7 : position + 7 + length]
         position += 7 + length
+        if position > len(content):
+            return
+        record += content[position - length : position]
         if kind in (WHOLE, LAST):
             parsed = wandb_internal_pb2.Record()
             parsed.ParseFromString(record)
@@ -73,7 +76,13 @@ class OfflineRun:
 
 
 def offline_runs(folder: Path) -> list[OfflineRun]:
-    return [OfflineRun(path) for path in sorted(folder.glob("wandb/offline-run-*/*.wandb"))]
+    """The finished runs of a folder. W&B's service process may write the last records after `finish` has returned."""
+    deadline = time.monotonic() + 60
+    while True:
+        runs = [OfflineRun(path) for path in sorted(folder.glob("wandb/offline-run-*/*.wandb"))]
+        if all(run.exit_code is not None for run in runs) or time.monotonic() > deadline:
+            return runs
+        time.sleep(0.05)
 
 
 class Server:
