@@ -9,8 +9,8 @@ from minirl.types import Rewards, TrainBatch
 
 
 def correct(rewards: Rewards) -> Tensor:
-    """[B] bool: graded, and the reward lies above 1/2, halfway between wrong (0) and right (1)."""
-    return rewards.graded & (rewards.values > 0.5)
+    """[B] bool: graded, and with full marks (a reward of at least 1, as for pass@k). Partial credit is not correct."""
+    return rewards.graded & (rewards.values >= 1)
 
 
 def mean(batch: TrainBatch) -> Mean:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -61,6 +61,7 @@ def routes_needed(cu_seqlens: Tensor) -> Tensor:
 class LayerMeans:
     """One mean per layer, named by the absolute id of the decoder layer."""
 
+    suffixes: ClassVar[tuple[str, ...]] = ("/<layer>",)
     layers: tuple[int, ...]
     totals: tuple[float, ...]
     count: int

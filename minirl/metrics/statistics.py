@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Generic, Self, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -166,6 +166,7 @@ class Histogram:
     7.5 % off between 1e-8 and 1e4), and the exact `_max`.
     """
 
+    suffixes: ClassVar[tuple[str, ...]] = ("", "_p<quantile>", "_max")
     quantiles: tuple[float, ...]
     counts: tuple[int, ...]
     total: float

@@ -72,8 +72,8 @@ def test_mismatch_does_not_see_the_rejection() -> None:
 
 
 def test_groups_that_teach_nothing() -> None:
-    """Groups of 3: none right, all right, mixed, all graded ones right, no reward at all, half marks."""
-    values = [[0, 0, 0], [1, 1, 1], [1, 0, 1], [1, 1, 0], [0, 0, 0], [0.4, 0.5, 0.1]]
+    """Groups of 3: none right, all right, mixed, all graded ones right, no reward at all, partial credit."""
+    values = [[0, 0, 0], [1, 1, 1], [1, 0, 1], [1, 1, 0], [0, 0, 0], [0.4, 0.9, 0.1]]
     graded = [[1, 1, 1], [1, 1, 1], [1, 1, 1], [1, 1, 0], [0, 0, 0], [1, 1, 1]]
     batch = random_batch(2, groups=6)
     rewards = Rewards(torch.tensor(values).float().flatten(), torch.tensor(graded).bool().flatten())
