@@ -1,3 +1,1 @@
 """minirl: throw exactly one switch of an RL recipe, run it with seeds, and say honestly what happened."""
-
-__version__ = "0.1.0"
