@@ -26,10 +26,11 @@ def adamw(parameters: Iterable[nn.Parameter], optim: OptimConfig) -> torch.optim
         {"params": [parameter for parameter in trained if parameter.ndim > 1], "weight_decay": optim.weight_decay},
         {"params": [parameter for parameter in trained if parameter.ndim <= 1], "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, lr=optim.lr, betas=(optim.beta1, optim.beta2), eps=optim.eps)
+    # fused: one kernel for all parameters; one by one costs 4.6 ms instead of 1.0 for the tiny MoE's sharded ones
+    optimizer = torch.optim.AdamW(groups, lr=optim.lr, betas=(optim.beta1, optim.beta2), eps=optim.eps, fused=True)
     for parameter in trained:
         moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
-        optimizer.state[parameter] = {"step": torch.tensor(0.0), **moments}
+        optimizer.state[parameter] = {"step": torch.zeros((), device=parameter.device), **moments}
     return optimizer
 
 

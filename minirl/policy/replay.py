@@ -40,9 +40,9 @@ def require_routes(routes: Routes | None, rollouts: RolloutBatch, tape: RoutingT
     if len(broken):
         response = int(rollouts.sequence_ids[broken[0]])
         raise BrokenRoutes(
-            f"token {int(broken[0] - rollouts.cu_seqlens[response])} of response {response} (and {len(broken) - 1} more): "
-            f"its route {columns(routes, tape.layers)[broken[0]].tolist()} does not name {tape.top_k} different experts "
-            f"of {tape.num_experts} in each layer; where an engine has no route, it must be marked absent"
+            f"token {int(broken[0] - rollouts.cu_seqlens[response])} of response {response} has the route "
+            f"{columns(routes, tape.layers)[broken[0]].tolist()} (and {len(broken) - 1} others are like it): expected "
+            f"{tape.top_k} different experts of {tape.num_experts} in each layer; an absent route must be marked absent"
         )
 
 

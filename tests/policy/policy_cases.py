@@ -37,22 +37,22 @@ VOCAB = 13
 
 
 def model_config(**changes) -> ModelConfig:
-    sizes = dict(
-        name="test",
-        path=None,
-        family="qwen3_moe",
-        hidden_size=32,
-        num_layers=2,
-        num_heads=2,
-        num_kv_heads=1,
-        head_dim=16,
-        intermediate_size=48,
-        num_experts=8,
-        num_experts_per_token=2,
-        moe_intermediate_size=16,
-        initializer_range=0.2,
-        init_seed=3,
-    )
+    sizes = {
+        "name": "test",
+        "path": None,
+        "family": "qwen3_moe",
+        "hidden_size": 32,
+        "num_layers": 2,
+        "num_heads": 2,
+        "num_kv_heads": 1,
+        "head_dim": 16,
+        "intermediate_size": 48,
+        "num_experts": 8,
+        "num_experts_per_token": 2,
+        "moe_intermediate_size": 16,
+        "initializer_range": 0.2,
+        "init_seed": 3,
+    }
     return ModelConfig(**(sizes | changes))
 
 
@@ -61,17 +61,25 @@ def tiny_model(dtype=torch.float32, **changes):
 
 
 def train_config(*, optim=None, **changes) -> TrainConfig:
-    adam = dict(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-15, weight_decay=0.01, warmup_updates=3, max_norm=1.0)
+    adam = {
+        "lr": 1e-3,
+        "beta1": 0.9,
+        "beta2": 0.95,
+        "eps": 1e-15,
+        "weight_decay": 0.01,
+        "warmup_updates": 3,
+        "max_norm": 1.0,
+    }
     adam = OptimConfig(**(adam | {"clip": GradientClip.none} | (optim or {})))
-    values = dict(
-        freeze_router=False,
-        compute_dtype="float32",
-        activation_checkpointing=False,
-        max_tokens_per_micro_batch=1000,
-        likelihood_chunk_tokens=1000,
-        checkpoint_every=5,
-        num_checkpoints=2,
-    )
+    values = {
+        "freeze_router": False,
+        "compute_dtype": "float32",
+        "activation_checkpointing": False,
+        "max_tokens_per_micro_batch": 1000,
+        "likelihood_chunk_tokens": 1000,
+        "checkpoint_every": 5,
+        "num_checkpoints": 2,
+    }
     return TrainConfig(optim=adam, **(values | changes))
 
 
