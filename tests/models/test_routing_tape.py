@@ -110,7 +110,7 @@ def test_routers_keep_the_gradient_of_experts_outside_their_top_k(norm):
     outputs = torch.einsum("tkm,tkhm->tkh", nn.functional.silu(gate) * value, down[foreign])
     ((chosen[..., None] * outputs).sum(1) * seen["out"].grad.flatten(0, 1)).sum().backward()
     assert weight.grad.norm() > 1e-3
-    torch.testing.assert_close(block.gate.weight.grad, weight.grad, rtol=1e-5, atol=1e-6)  # the softmax is fp32
+    assert (block.gate.weight.grad - weight.grad).norm() < 1e-5 * weight.grad.norm()  # the router's softmax is fp32
 
 
 @pytest.mark.parametrize("layout", [{"mlp_only": (0,)}, {"layers": 4, "sparse_step": 2}])
