@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra
 
 CONFIG_NAME = "config"
+VERSION_BASE = "1.3"  # of Hydra's behaviour
 PACKAGE_LINE = "# @package"
 
 
@@ -65,7 +66,8 @@ def _quoted(text: str) -> str:
 
 def override(key: str, value: str) -> str:
     """key=value in Hydra's grammar, whatever characters the value holds."""
-    return f"{key}={_quoted(value)}"
+    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", value) and value.lower() not in ("null", "true", "false", "nan")
+    return f"{key}={value if plain else _quoted(value)}"
 
 
 @contextmanager
@@ -75,7 +77,7 @@ def hydra_session() -> Iterator[Hydra]:
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
-        with initialize_config_dir(str(conf_dir()), job_name="minirl", version_base="1.3"):
+        with initialize_config_dir(str(conf_dir()), job_name="minirl", version_base=VERSION_BASE):
             hydra = GlobalHydra.instance().hydra
             assert hydra is not None  # initialize_config_dir has just made it
             yield hydra

@@ -90,7 +90,7 @@ def question(words: Iterable[str]) -> str:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The question for a wrong word, or else the list of right ones."""
     names = list(known)
-    return question(nearest(word, names)) or f"; expected {', '.join(sorted(names))}"
+    return question(nearest(word, names)) or (f"; expected {', '.join(sorted(names))}" if names else "")
 
 
 def for_key(wrong: str, groups: Iterable[str]) -> str:

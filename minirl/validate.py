@@ -168,7 +168,6 @@ def _sizes(config: Config) -> Iterator[str]:
         "engine.max_sequences",
         "train.likelihood_chunk_tokens",
         "train.num_checkpoints",
-        "eval.num_problems",
         "eval.num_samples",
         "run.num_threads",
         "coldstart.batch_size",
@@ -176,6 +175,7 @@ def _sizes(config: Config) -> Iterator[str]:
         "coldstart.eval_every",
         "coldstart.eval_problems",
     )
+    yield from _at_least(config, 2, "eval.num_problems")  # a standard error needs two
     yield from _at_least(config, 0, "seed", "train.optim.warmup_updates", "coldstart.min_steps")
     ranks, prompts = num_ranks(), config.prompts_per_mini_batch
     if prompts % ranks:

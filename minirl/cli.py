@@ -1,0 +1,276 @@
+"""The command line. Everything heavy is imported inside the commands: `minirl --help` loads neither torch nor Hydra."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from minirl import completion
+
+OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+WATCH_SECONDS = 2.0
+
+app = typer.Typer(
+    help="Is my RL stable, and which ingredient makes it so? Ablations of RL for language models, run and judged.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[OVERRIDES]...", help="key=value, group=choice, +new=value", autocompletion=completion.overrides
+    ),
+]
+ConfigDirs = Annotated[
+    list[Path] | None,
+    typer.Option("--config-dir", help="A folder with groups of your own (algo/, model/, ...); may be repeated."),
+]
+Outputs = Annotated[Path, typer.Option("--outputs", help="Where results are.")]
+RESULTS = Path("outputs")
+
+
+@app.callback()
+def main(
+    context: typer.Context,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
+) -> None:
+    context.obj = debug
+
+
+@contextmanager
+def reported(context: typer.Context) -> Iterator[None]:
+    """Errors in one line and as an exit code: 1 a run failed, 2 bad input, 130 Ctrl-C."""
+    from minirl.config import ConfigError
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("stopped: repeat the command to go on", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception as error:
+        if context.obj or isinstance(error, typer.Exit):
+            raise
+        bad_input = isinstance(error, ConfigError)
+        typer.echo(f"error: {error}" if bad_input else f"{type(error).__name__}: {error}", err=True)
+        if not bad_input:
+            typer.echo("`minirl --debug ...` shows where", err=True)
+        raise typer.Exit(BAD_INPUT if bad_input else FAILED) from None
+
+
+@app.command()
+def run(context: typer.Context, overrides: Overrides = None, config_dir: ConfigDirs = None) -> None:
+    """One run: trains until its last update, or goes on where it stopped."""
+    with reported(context):
+        from minirl.compose import compose, typed
+        from minirl.validate import validate
+
+        cfg = compose(overrides or [], config_dir or ())
+        validate(typed(cfg))  # before torch is imported: bad input is told at once
+
+        from minirl import run as training
+
+        state = training.run(cfg, overrides or [])
+        typer.echo(f"{state}")
+        if state == "failed":
+            raise typer.Exit(FAILED)
+
+
+@app.command()
+def sweep(
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Argument(help="A sweep of ours, or a .yaml file.", autocompletion=completion.sweep_files)
+    ],
+    overrides: Overrides = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Compose and check every arm; say what would be run.")
+    ] = False,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Runs side by side.")] = None,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="The first failure stops the others.")] = False,
+    config_dir: ConfigDirs = None,
+) -> None:
+    """All runs of a figure, side by side. Repeating the command runs what is missing and nothing else."""
+    with reported(context):
+        from minirl.compose import override
+        from minirl.sweep.file import find
+        from minirl.sweep.job import task
+        from minirl.sweep.multirun import multirun
+
+        options = [override("hydra.sweeper.file", str(find(name).resolve()))]
+        options += ["hydra.sweeper.dry_run=true"] if dry_run else []
+        options += [f"hydra.launcher.jobs={jobs}"] if jobs else []
+        options += ["hydra.launcher.fail_fast=true"] if fail_fast else []
+        multirun(task, [*(overrides or []), *options], config_dir or ())
+
+
+@app.command()
+def status(
+    context: typer.Context,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[SWEEP]", help="The latest, if none is named.", autocompletion=completion.swept),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Until no run is pending or running.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    outputs: Outputs = RESULTS,
+) -> None:
+    """How the runs of a sweep stand, also from another shell while it runs."""
+    with reported(context):
+        from minirl.sweep import status as sweep_status
+
+        folder = sweep_status.find_sweep(name, outputs)
+        if as_json:
+            rows = [asdict(each) | {"seconds_left": each.seconds_left} for each in sweep_status.read(folder)]
+            typer.echo(json.dumps({"sweep": folder.name, "folder": str(folder), "runs": rows}))
+            return
+        _show_status(folder, watch)
+
+
+def _show_status(folder: Path, watch: bool) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    from minirl.sweep.display import table
+    from minirl.sweep.status import read, seconds_left
+
+    console = Console()
+    with Live(console=console, auto_refresh=False, transient=watch and console.is_terminal) as live:
+        while True:
+            statuses = read(folder)
+            running = sum(each.state == "running" for each in statuses)
+            shown = table(statuses, folder.name, seconds_left(statuses, running))
+            live.update(shown, refresh=True)
+            if not watch or not (running or any(each.state == "pending" for each in statuses)):
+                break
+            time.sleep(WATCH_SECONDS)
+    if watch:
+        if console.is_terminal:
+            console.print(shown)
+        if any(each.state in ("failed", "lost") for each in statuses):
+            raise typer.Exit(FAILED)
+
+
+@app.command()
+def report(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="SWEEP", autocompletion=completion.swept)],
+    outputs: Outputs = RESULTS,
+) -> None:
+    """One page that compares the arms of a sweep, with a verdict on each of its claims."""
+    with reported(context):
+        from minirl.report.page import write_report
+        from minirl.sweep.status import find_sweep
+
+        typer.echo(write_report(find_sweep(name, outputs)).resolve())
+
+
+@app.command()
+def compare(
+    context: typer.Context,
+    run_a: Annotated[str, typer.Argument(help="A run's folder, or its name.")],
+    run_b: Annotated[str, typer.Argument()],
+    outputs: Outputs = RESULTS,
+) -> None:
+    """Two runs side by side: what differs in their configuration, and where their curves part."""
+    with reported(context):
+        from minirl.report.compare import compare_runs
+        from minirl.sweep.status import find_run
+
+        compare_runs([find_run(name, outputs) for name in (run_a, run_b)])
+
+
+@app.command()
+def coldstart(context: typer.Context, overrides: Overrides = None, config_dir: ConfigDirs = None) -> None:
+    """The cold-start checkpoint of a configuration: made once, then shared by all runs that ask for it."""
+    with reported(context):
+        from minirl.compose import load
+        from minirl.validate import validate
+
+        config = load(overrides or [], config_dir or ())
+        validate(config)
+
+        from minirl.coldstart import ensure
+        from minirl.world import World
+
+        world = World.join(config.run.device)
+        try:
+            folder = ensure(config, world, typer.echo)
+        finally:
+            world.leave()
+        typer.echo(folder.resolve())
+
+
+@app.command(name="eval")
+def evaluate(
+    context: typer.Context,
+    checkpoint: Annotated[Path, typer.Argument(help="A run's folder or checkpoint, or a Hugging Face folder.")],
+    overrides: Overrides = None,
+    config_dir: ConfigDirs = None,
+) -> None:
+    """avg@k and pass@k of a checkpoint on held-out problems; overrides come on top of those of its run."""
+    with reported(context):
+        from minirl.compose import load
+        from minirl.examine import examine, is_model, run_of
+        from minirl.record import RunRecord
+        from minirl.validate import validate
+
+        own = [] if is_model(checkpoint) else RunRecord(run_of(checkpoint)).read()["overrides"]
+        config = load([*own, *(overrides or [])], config_dir or ())
+        validate(config)
+        for name, value in examine(config, checkpoint).items():
+            typer.echo(f"{name:<24}{value:.6g}")
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    overrides: Overrides = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", help="The choices of a group instead.", autocompletion=completion.groups),
+    ] = None,
+    config_dir: ConfigDirs = None,
+) -> None:
+    """The composed, resolved configuration; notes on it go to stderr."""
+    with reported(context):
+        folders = config_dir or ()
+        if group is not None:
+            _show_group(group, folders)
+            return
+        from omegaconf import OmegaConf
+
+        from minirl.compose import compose, typed
+        from minirl.validate import validate
+
+        cfg = compose(overrides or [], folders)
+        notes = validate(typed(cfg))
+        typer.echo(OmegaConf.to_yaml(cfg, resolve=True), nl=False)
+        for note in notes:
+            typer.echo(f"note: {note}", err=True)
+
+
+def _show_group(group: str, folders: list[Path] | tuple[Path, ...]) -> None:
+    from minirl.compose import choices, first_comment, groups
+    from minirl.config import ConfigError
+    from minirl.suggest import did_you_mean
+
+    if group not in groups():
+        raise ConfigError(f"--group {group}: no such group{did_you_mean(group, groups())}")
+    found = choices(group, folders)
+    for name, path in found.items():
+        typer.echo(f"{name:<{max(map(len, found)) + 2}}{first_comment(path)}")
+
+
+if __name__ == "__main__":
+    sys.exit(app())

@@ -1,0 +1,174 @@
+"""A sweep from a file or a command to its end: plan, cold starts, runs, summary. What our Hydra sweeper does."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.plugins.launcher import Launcher
+from omegaconf import DictConfig, open_dict
+from rich.console import Console
+
+from minirl.compose import explained
+from minirl.config import Config
+from minirl.record import RunRecord, State
+from minirl.sweep import file as sweep_file
+from minirl.sweep import plan, preview
+from minirl.sweep.devices import environments, gpus, num_slots
+from minirl.sweep.display import table
+from minirl.sweep.expand import Design, expand, improvise
+from minirl.sweep.job import PRELOAD
+from minirl.sweep.outcome import is_alive, last_words
+from minirl.sweep.plan import Cell, PlannedArm
+from minirl.sweep.processes import Nursery, cpu_seconds
+from minirl.sweep.request import EXPERIMENT, parse, scale
+from minirl.sweep.starts import StartFailed, made
+from minirl.sweep.status import Standing, read
+
+WAIT_SECONDS = 2.0  # between looks at runs of another process
+OK, FAILED, INTERRUPTED = 0, 1, 130
+
+
+@dataclass(frozen=True)
+class SweepCommand:
+    """config: Hydra's, of the command. path: of the sweep file, None for a plain multirun."""
+
+    config: DictConfig
+    loader: ConfigLoader
+    launcher: Launcher
+    path: Path | None
+    console: Console
+
+    def design(self, arguments: Sequence[str]) -> Design:
+        """What the command asks for, before anything is composed."""
+        request, usual = parse(arguments, self.loader), str(self.config.hydra.runtime.choices[EXPERIMENT])
+        if self.path is None:
+            design = improvise(scale((), request.fixed, usual), request)
+        else:
+            file = sweep_file.read(self.path)
+            design = expand(file, scale(file.base, request.fixed, usual), request)
+        if request.axes and design.claims:
+            self._say("the command adds axes, so the file's claims do not fit its arms and are left out")
+            design = replace(design, claims=())
+        return design
+
+    def compose(self, overrides: Sequence[str]) -> DictConfig:
+        with explained(()):
+            cfg = self.loader.load_sweep_config(self.config, list(overrides))
+        with open_dict(cfg):
+            del cfg["hydra"]
+        return cfg
+
+    def preview(self, arguments: Sequence[str]) -> int:
+        """`--dry-run`: composes and validates every arm and says what would be run."""
+        design = self.design(arguments)
+        arms = plan.plan_arms(design, self.compose)
+        starts = plan.known_starts(arms)
+        preview.show(design, arms, plan.cells(design, arms, starts), starts, self.console)
+        return OK
+
+    def run(self, arguments: Sequence[str]) -> int:
+        """The exit code. A run that has its result is not run again, so repeating the command finishes what is
+        missing."""
+        design = self.design(arguments)
+        arms = plan.plan_arms(design, self.compose)
+        try:
+            cells = self._identified(design, arms)
+        except StartFailed as error:
+            self._say(str(error))
+            return FAILED
+        except KeyboardInterrupt:
+            self._say("stopped during the cold start: repeat the command to begin it again")
+            return INTERRUPTED
+        folder = plan.write(design, arms, cells)
+        try:
+            self._launch(cells, arms[0].config)
+        except KeyboardInterrupt:
+            self._summary(folder, arms)
+            self._say(f"stopped: repeat the command to go on; what has finished stays ({folder})")
+            return INTERRUPTED
+        return self._summary(folder, arms)
+
+    def _identified(self, design: Design, arms: Sequence[PlannedArm]) -> list[Cell]:
+        run = arms[0].config.run
+        nursery = Nursery(cuda=bool(gpus(run)), preload=PRELOAD)
+        starts = made(arms, nursery, environments(run, num_slots(run, self._jobs)), self._say)
+        return plan.cells(design, arms, starts)
+
+    @property
+    def _jobs(self) -> int | None:
+        return self.config.hydra.launcher.get("jobs")
+
+    def _launch(self, cells: Sequence[Cell], config: Config) -> None:
+        """Every cell without a result, once; those that another process works on are waited for."""
+        own = [cell for cell in cells if cell.runs]
+        done = [cell for cell in own if has_result(cell, config)]
+        if done:
+            self._say(f"{len(done)} of {len(own)} runs have their result already")
+        tried: set[str] = set()
+        while True:
+            open_cells = [cell for cell in own if cell.folder not in tried and not has_result(cell, config)]
+            free = [cell for cell in open_cells if not is_alive(_record(cell))]
+            if not open_cells:
+                return
+            if not free:
+                time.sleep(WAIT_SECONDS)
+                continue
+            if len(free) < len(open_cells):
+                self._say(f"{len(open_cells) - len(free)} runs are another process's: they are waited for")
+            returns = self.launcher.launch([_job(cell) for cell in free], initial_job_idx=0)
+            tried |= {str(cell.folder) for cell in free if not is_alive(_record(cell))}
+            if any(each.status.name == "UNKNOWN" for each in returns):
+                return  # the launcher has stopped early (fail-fast)
+
+    def _summary(self, folder: Path, arms: Sequence[PlannedArm]) -> int:
+        statuses = read(folder)
+        self.console.print(table(statuses, folder.name, None))
+        failed = [each for each in statuses if each.state in (State.failed, Standing.lost)]
+        for each in failed:
+            self._say(f"{each.state.upper()} {each.arm} s{each.seed}: {each.remark}")
+            if each.folder:
+                for line in last_words(Path(each.folder)):
+                    self._say(f"    | {line}")
+                self._say(f"    log: {each.folder}/log.txt")
+        runs, starts = sum(each.cpu_seconds for each in statuses), start_seconds(arms)
+        spent = cpu_seconds()
+        self._say(
+            f"CPU seconds: {runs + starts:.0f} in all ({runs:.0f} runs, {starts:.0f} cold start); {spent:.0f} now"
+        )
+        return FAILED if failed else OK
+
+    def _say(self, line: str) -> None:
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def has_result(cell: Cell, config: Config) -> bool:
+    """Whether the run has come to its end; a longer horizon than it had goes on with it."""
+    record = _record(cell)
+    state = record.get("state")
+    if state is None or not State(state).is_result:
+        return False
+    return state != State.finished or record["num_updates"] >= config.num_updates
+
+
+def _record(cell: Cell) -> dict[str, Any]:
+    return RunRecord(Path(str(cell.folder))).read()
+
+
+def _job(cell: Cell) -> list[str]:
+    """The overrides of a job; Hydra's own output folder is the run's, so that every launcher's logs are there."""
+    folder = Path(str(cell.folder))
+    place = [f"hydra.sweep.dir={json.dumps(str(folder.parent))}", f"hydra.sweep.subdir={folder.name}"]
+    return [*cell.overrides, *place]
+
+
+def start_seconds(arms: Sequence[PlannedArm]) -> float:
+    """CPU seconds that the sweep's cold starts took, whenever they were made."""
+    folders = {plan.made_start(planned.config) for planned in arms if planned.excluded is None}
+    records = [folder / "coldstart.json" for folder in folders if folder is not None]
+    return sum(json.loads(path.read_text())["cpu_seconds"] for path in records if path.is_file())

@@ -1,0 +1,132 @@
+"""What a person sees of a sweep: a live table on a terminal, plain lines elsewhere; always with the time left."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from minirl.record import State
+from minirl.sweep.launch import Job
+from minirl.sweep.outcome import BUSY
+from minirl.sweep.status import Standing, Status, read, seconds_left
+
+LINE_SECONDS = 15.0  # between two plain lines: a log stays readable, a watcher is not left alone
+
+STYLES: dict[str, str] = {
+    State.running: "cyan",
+    State.finished: "green",
+    State.failed: "bold red",
+    Standing.lost: "bold red",
+    State.collapsed: "yellow",
+    State.diverged: "yellow",
+    State.degenerate: "yellow",
+    State.interrupted: "magenta",
+}
+LOUD = (State.failed, Standing.lost)  # written in capitals: colour alone says nothing in a log
+
+
+def table(statuses: Sequence[Status], title: str, left: float | None) -> Table:
+    """One line per cell."""
+    shown = Table(title=escape(title), box=SIMPLE_HEAD, caption=summary(statuses, left), caption_justify="left")
+    shown.add_column("arm", overflow="fold")
+    shown.add_column("seed", justify="right")
+    shown.add_column("state")
+    for name in ("update", "reward", "eval", "left"):
+        shown.add_column(name, justify="right")
+    shown.add_column("remark", overflow="fold")
+    for each in statuses:
+        state = each.state.upper() if each.state in LOUD else each.state
+        style = STYLES.get(each.state, "dim")
+        shown.add_row(
+            escape(each.arm),
+            str(each.seed),
+            f"[{style}]{state}[/]",
+            f"{each.updates}/{each.num_updates}" if each.num_updates else "",
+            number(each.reward),
+            number(each.score),
+            duration(each.seconds_left) if each.state == State.running else "",
+            escape((each.remark or "").splitlines()[0] if each.remark else ""),
+        )
+    return shown
+
+
+def summary(statuses: Sequence[Status], left: float | None) -> str:
+    """How many are how, and how long it takes."""
+    counts = Counter(each.state for each in statuses)
+    parts = [f"{count} {state}" for state, count in counts.items()]
+    goes_on = counts[State.running] or counts[Standing.pending]
+    return ", ".join(parts) + (f"; about {duration(left)} left" if goes_on and left is not None else "")
+
+
+def number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def duration(seconds: float | None) -> str:
+    """1:02:03 or 2:03."""
+    if seconds is None:
+        return "?"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+class Display:
+    """Watches a launch (`launch.Watcher`) by reading the sweep's folder, as `minirl status` does."""
+
+    def __init__(self, folder: Path, slots: int, console: Console) -> None:
+        self.folder, self.slots, self.console = folder, slots, console
+        self.said = time.monotonic()
+        self.live = Live(console=console, refresh_per_second=2, transient=True) if console.is_terminal else None
+        if self.live:
+            self.live.start()
+
+    def started(self, job: Job) -> None:
+        self._say(f"started   {_name(job)}")
+
+    def ended(self, job: Job, state: str) -> None:
+        statuses = read(self.folder)
+        done = next((each for each in statuses if each.folder == str(job.folder)), None)
+        figures = (
+            f"  reward {number(done.reward)}  eval {number(done.score)}" if done and done.score is not None else ""
+        )
+        why = f"  {done.remark.splitlines()[0]}" if done and done.remark else ""
+        word = state.upper() if state in LOUD else "runs elsewhere" if state == BUSY else state
+        self._say(f"{word:<9} {_name(job)}{figures}{why}")
+        self._say(f"          {summary(statuses, seconds_left(statuses, self.slots))}")
+
+    def tick(self) -> None:
+        if self.live is None and time.monotonic() - self.said < LINE_SECONDS:
+            return
+        statuses = read(self.folder)
+        left = seconds_left(statuses, self.slots)
+        if self.live:
+            self.live.update(table(statuses, self.folder.name, left))
+            return
+        running = (
+            f"{each.arm} s{each.seed} {each.updates}/{each.num_updates or '?'}"
+            for each in statuses
+            if each.state == State.running
+        )
+        self._say(f"          {'; '.join(running)}; about {duration(left)} left")
+
+    def close(self) -> None:
+        if self.live:
+            self.live.stop()
+
+    def _say(self, line: str) -> None:
+        if self.live is None:
+            self.said = time.monotonic()
+            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _name(job: Job) -> str:
+    return f"{job.config.run.name} s{job.config.seed}"

@@ -1,0 +1,164 @@
+"""How the runs of a sweep stand, read from disk: works from any shell, while they run and after."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from minirl.config import ConfigError
+from minirl.record import RunRecord, State
+from minirl.suggest import did_you_mean
+from minirl.sweep.outcome import is_alive
+from minirl.sweep.plan import PLAN
+
+TAIL_BYTES = 1 << 16  # of metrics.jsonl: some fifty rows, enough to know the pace
+
+
+class Standing(StrEnum):
+    """What a cell may be besides a `record.State`."""
+
+    pending = "pending"
+    lost = "lost"
+    same = "same"
+    excluded = "excluded"
+
+
+@dataclass(frozen=True)
+class Status:
+    """One cell. updates: done so far. pace: seconds per update, of late. reward, score: the last ones recorded.
+    remark: the reason of its ending, or which arm it is the same as."""
+
+    arm: str
+    seed: int
+    state: str
+    updates: int
+    num_updates: int | None
+    pace: float | None
+    reward: float | None
+    score: float | None
+    cpu_seconds: float
+    remark: str | None
+    folder: str | None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of a run that goes on at its pace."""
+        if self.pace is None or self.num_updates is None:
+            return None
+        return self.pace * max(self.num_updates - self.updates, 0)
+
+
+def read(folder: Path) -> list[Status]:
+    """The cells of the sweep at `folder`, in the order of its plan."""
+    plan = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+    return [cell_status(folder, cell) for cell in plan["cells"]]
+
+
+def cell_status(sweep: Path, cell: Mapping[str, Any]) -> Status:
+    """What sweep.json and the run's own folder say of a cell."""
+    if cell["excluded"] is not None:
+        return _idle(cell, Standing.excluded, cell["excluded"])
+    if cell["same_as"] is not None:
+        return _idle(cell, Standing.same, f"same as {cell['same_as']}")
+    return run_status(sweep / Path(cell["folder"]).name, cell["arm"], cell["seed"])
+
+
+def _idle(cell: Mapping[str, Any], state: Standing, remark: str) -> Status:
+    return Status(cell["arm"], cell["seed"], state, 0, None, None, None, None, 0.0, remark, None)
+
+
+def run_status(folder: Path, arm: str, seed: int) -> Status:
+    """A run by its folder."""
+    record, rows = RunRecord(folder).read(), last_rows(folder / "metrics.jsonl")
+    state = record.get("state", Standing.pending)
+    if state == State.running and not is_alive(record):
+        state = Standing.lost
+    num_updates = record.get("num_updates")
+    done = rows[-1]["version"] + 1 if rows else 0
+    return Status(
+        arm=arm,
+        seed=seed,
+        state=str(state),
+        updates=done if num_updates is None else min(done, num_updates),
+        num_updates=num_updates,
+        pace=_pace(rows),
+        reward=_last(rows, "reward/mean"),
+        score=_last(rows, "eval/avg"),
+        cpu_seconds=record.get("cpu_seconds") or 0.0,
+        remark="its process is gone: repeat the command to go on" if state == Standing.lost else record.get("reason"),
+        folder=str(folder),
+    )
+
+
+def last_rows(path: Path) -> list[dict[str, Any]]:
+    """The last complete rows of metrics.jsonl; a line that is being written is left out."""
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        begin = max(file.seek(0, 2) - TAIL_BYTES, 0)
+        file.seek(begin)
+        lines = file.read().split(b"\n")
+    return [json.loads(line) for line in lines[1 if begin else 0 : -1]]
+
+
+def _pace(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Wall seconds per row: what the loop's clock measured, phase by phase."""
+    spent = [
+        sum(value for name, value in row.items() if name.startswith("time/") and not name.endswith("_cpu"))
+        for row in rows
+    ]
+    return sum(spent) / len(spent) if any(spent) else None
+
+
+def _last(rows: Sequence[Mapping[str, Any]], metric: str) -> float | None:
+    return next((row[metric] for row in reversed(rows) if metric in row), None)
+
+
+def seconds_left(statuses: Iterable[Status], slots: int) -> float | None:
+    """Until all are done, on `slots` slots: runs that have not begun take as long as the others. None: unknown."""
+    cells = [each for each in statuses if each.state not in (Standing.same, Standing.excluded)]
+    whole = [each.pace * each.num_updates for each in cells if each.pace is not None and each.num_updates]
+    running = [each.seconds_left for each in cells if each.state == State.running]
+    waiting = sum(each.state == Standing.pending for each in cells)
+    known = [left for left in running if left is not None]
+    if not whole or (running and not known):
+        return None
+    usual = sum(whole) / len(whole)
+    work = sum(known) + usual * (waiting + len(running) - len(known))
+    return max(work / max(slots, 1), max(known, default=0.0))
+
+
+def sweeps(outputs: Path) -> dict[str, Path]:
+    """The sweeps below a folder of outputs, the latest last."""
+    plans = sorted((outputs / "sweeps").glob(f"*/{PLAN}"), key=lambda path: path.stat().st_mtime)
+    return {path.parent.name: path.parent for path in plans}
+
+
+def find_sweep(name: str | None, outputs: Path) -> Path:
+    """A sweep's folder by its name, by a path, or the latest one. Raises ConfigError with the nearest name."""
+    known = sweeps(outputs)
+    if name is None:
+        if not known:
+            raise ConfigError(f"no sweep in {outputs.resolve()}: `minirl sweep NAME` makes one")
+        return list(known.values())[-1]
+    if name in known:
+        return known[name]
+    for folder in (Path(name), Path(name).parent):
+        if (folder / PLAN).is_file():
+            return folder
+    raise ConfigError(f"{name}: no sweep of this name in {outputs / 'sweeps'}{did_you_mean(name, known)}")
+
+
+def find_run(name: str, outputs: Path) -> Path:
+    """A run's folder by a path, or by its name IDENTITY-sSEED wherever it lies. Raises ConfigError."""
+    if (Path(name) / "run.json").is_file():
+        return Path(name)
+    known = {path.parent.name: path.parent for path in outputs.glob("*/*/run.json")}
+    known |= {path.parent.name: path.parent for path in outputs.glob("sweeps/*/*/run.json")}
+    if name not in known:
+        raise ConfigError(f"{name}: no run of this name in {outputs}{did_you_mean(name, known)}")
+    return known[name]
