@@ -23,7 +23,7 @@ from minirl import coldstart
 from minirl.algo.algorithm import build as build_algorithm
 from minirl.clock import Clock
 from minirl.compose import conf_dir, register_schema
-from minirl.config import Config
+from minirl.config import Config, ConfigError
 from minirl.engine.registry import build as build_engine
 from minirl.evaluate import Evaluator
 from minirl.grading import grade
@@ -219,7 +219,11 @@ def _silence(text: str) -> None:
 def _hydra_task(cfg: DictConfig) -> str:
     from hydra.core.hydra_config import HydraConfig
 
-    return run(cfg, list(HydraConfig.get().overrides.task))
+    try:
+        return run(cfg, list(HydraConfig.get().overrides.task))
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,185 @@
+"""A real run, small: cold start, rollouts, updates, resume. One cold start serves all tests of this file."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from minirl.compose import compose
+from minirl.record import RunRecord, State
+from minirl.run import run
+from minirl.types import Diverged
+
+SMALL = [
+    "task.digits=2",
+    "model.hidden_size=32",
+    "model.num_layers=2",
+    "model.num_experts=4",
+    "model.num_experts_per_token=2",
+    "coldstart.batch_size=64",
+    "coldstart.min_steps=300",
+    "coldstart.max_steps=800",
+    "coldstart.target_accuracy=0.12",
+    "coldstart.eval_problems=64",
+    "prompts_per_mini_batch=4",
+    "group_size=4",
+    "num_updates=8",
+    "eval.every=4",
+    "eval.num_problems=8",
+    "train.checkpoint_every=4",
+    "train.optim.warmup_updates=2",
+    "metrics.live_every=4",
+]
+
+
+@pytest.fixture(scope="session")
+def coldstart_outputs(tmp_path_factory):
+    """An outputs folder that holds the cold start of SMALL."""
+    from minirl import coldstart
+    from minirl.compose import load
+    from minirl.world import World
+
+    outputs = tmp_path_factory.mktemp("outputs")
+    world = World.join("cpu")
+    coldstart.ensure(load([*SMALL, f"run.outputs={outputs}"]), world, print)
+    world.leave()
+    return outputs
+
+
+@pytest.fixture
+def outputs(coldstart_outputs, tmp_path):
+    """A fresh outputs folder that shares the cold start."""
+    (tmp_path / "coldstarts").symlink_to(coldstart_outputs / "coldstarts")
+    return tmp_path
+
+
+def start(outputs: Path, *overrides: str) -> tuple[State, Path]:
+    words = [*SMALL, f"run.outputs={outputs}", *overrides]
+    before = set((outputs / "runs").glob("*")) if (outputs / "runs").exists() else set()
+    state = run(compose(words), words)
+    folders = set((outputs / "runs").glob("*"))
+    return state, (folders - before or folders).pop()
+
+
+def rows(folder: Path) -> list[dict[str, float]]:
+    """metrics.jsonl without the figures that measure the machine."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if not k.startswith("time/")} for line in lines]
+
+
+def command(outputs: Path, *overrides: str) -> list[str]:
+    return [sys.executable, "-m", "minirl.run", *SMALL, f"run.outputs={outputs}", *overrides]
+
+
+def test_a_run_leaves_a_complete_record(outputs):
+    state, folder = start(outputs, "num_mini_batches=2", "algo.routing=r3")
+    assert state is State.finished
+    record = RunRecord(folder).read()
+    assert record["state"] == "finished" and record["version"] == 8 and record["num_updates"] == 8
+    assert (folder / "config.yaml").exists() and record["coldstart"]["content"]
+    table = rows(folder)
+    assert [row["version"] for row in table] == list(range(9))
+    assert [row["version"] for row in table if "eval/avg" in row] == [0, 4, 8]
+    assert [row["version"] for row in table if "reward/mean" in row] == [0, 2, 4, 6]
+    assert all("optim/grad_norm" in row for row in table[:8])
+    assert table[0]["routing/replayed"] == 1.0
+    assert table[0]["staleness/first"] == pytest.approx(0, abs=1e-5)
+    assert "mismatch_live/kl_k3" in table[0] and "mismatch_live/kl_k3" not in table[2]
+
+
+def test_a_finished_run_is_not_run_again_and_a_longer_horizon_continues_it(outputs):
+    _, folder = start(outputs, "num_updates=4")
+    short = rows(folder)
+    stamp = (folder / "metrics.jsonl").stat().st_mtime_ns
+    start(outputs, "num_updates=4")
+    assert (folder / "metrics.jsonl").stat().st_mtime_ns == stamp
+    _, same = start(outputs, "num_updates=8")
+    assert same == folder and RunRecord(folder).read()["horizons"] == [4, 8]
+    assert rows(folder)[:4] == short[:4]
+    (outputs / "whole").mkdir()
+    (outputs / "whole" / "coldstarts").symlink_to(outputs / "coldstarts")
+    _, whole = start(outputs / "whole", "num_updates=8")
+    assert rows(folder) == rows(whole)
+
+
+def test_an_unquantised_engine_is_the_trainer(outputs):
+    _, folder = start(outputs, "engine.numerics=fp32", "num_updates=4")
+    for row in rows(folder)[:4]:
+        assert abs(row["mismatch/kl_k1"]) < 1e-5 and row["mismatch/kl_k3"] < 1e-8
+        assert row["is_weight/mean"] == pytest.approx(1, abs=1e-4)
+
+
+def test_divergence_is_a_result(outputs, monkeypatch):
+    def diverge(self, mini_batch, algo):
+        raise Diverged(self.version, "the gradient norm")
+
+    monkeypatch.setattr("minirl.policy.fsdp.FsdpPolicy.update", diverge)
+    state, folder = start(outputs)
+    assert state is State.diverged and "gradient norm" in RunRecord(folder).read()["reason"]
+
+
+def test_rejecting_everything_is_a_result(outputs):
+    reject = ["algo.reject.level=token", "algo.reject.low=5", "algo.reject.high=6"]
+    state, folder = start(outputs, *reject)
+    assert state is State.degenerate and "rejected" in RunRecord(folder).read()["reason"]
+
+
+def test_a_crash_is_recorded_and_raised(outputs, monkeypatch):
+    def crash(self, prompts, sampling, group_size):
+        raise RuntimeError("the engine died")
+
+    monkeypatch.setattr("minirl.engine.torch_engine.TorchEngine.generate", crash)
+    with pytest.raises(RuntimeError):
+        start(outputs)
+    (folder,) = (outputs / "runs").glob("*")
+    record = RunRecord(folder).read()
+    assert record["state"] == "failed" and "the engine died" in record["reason"]
+
+
+def test_kill_then_repeat_gives_the_unkilled_metrics(outputs):
+    """SIGKILL in mid-run; the repeated command continues, and no version is missing, doubled or different."""
+    (outputs / "killed").mkdir()
+    (outputs / "killed" / "coldstarts").symlink_to(outputs / "coldstarts")
+    extra = ["num_updates=24", "train.checkpoint_every=4", "num_mini_batches=2"]
+    process = subprocess.Popen(command(outputs / "killed", *extra), stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 180
+    while process.poll() is None and time.monotonic() < deadline:
+        files = list((outputs / "killed").glob("runs/*/metrics.jsonl"))
+        if files and len(files[0].read_text().splitlines()) >= 10:
+            process.send_signal(signal.SIGKILL)
+            break
+        time.sleep(0.01)
+    assert process.wait() == -signal.SIGKILL
+    state, killed = start(outputs / "killed", *extra)
+    assert state is State.finished or state is State.collapsed
+    _, whole = start(outputs, *extra)
+    assert [row["version"] for row in rows(killed)] == list(range(25))
+    assert rows(killed) == rows(whole)
+    assert (killed / "metrics.cut.jsonl").exists()
+
+
+def test_two_ranks_make_the_run_of_one(outputs):
+    (outputs / "two").mkdir()
+    (outputs / "two" / "coldstarts").symlink_to(outputs / "coldstarts")
+    extra = ["num_updates=4", "num_mini_batches=2", "algo.routing=r3", "engine.numerics=fp32"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "minirl.run"]
+    done = subprocess.run(
+        [*launcher, *SMALL, f"run.outputs={outputs / 'two'}", *extra],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (two,) = (outputs / "two" / "runs").glob("*")
+    _, one = start(outputs, *extra)
+    assert two.name == one.name  # the world size is not part of what a run is
+    for left, right in zip(rows(two), rows(one), strict=True):
+        assert left.keys() == right.keys()
+        for name, value in right.items():
+            assert left[name] == pytest.approx(value, rel=2e-3, abs=2e-5), (right["version"], name)
