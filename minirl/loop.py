@@ -13,7 +13,8 @@ from minirl.config import Routing
 from minirl.interfaces import Algorithm, Engine, Policy, Task, Tracker
 from minirl.metrics.live import live_metrics
 from minirl.metrics.rollout import rollout_metrics
-from minirl.types import Degenerate, OldPolicy, Prompt, Rewards, RolloutBatch, Sampling, TrainBatch, split
+from minirl.metrics.statistics import histograms
+from minirl.types import Degenerate, OldPolicy, Prompt, Rewards, RolloutBatch, Sampling, TrainBatch, figures, split
 from minirl.world import World
 
 VANISHED = 1e-3  # a mean weight below this moves nothing: objective.md, "inert or degenerate arms"
@@ -31,6 +32,7 @@ class Plan:
     checkpoint_every: int
     live_every: int
     samples_every: int
+    histograms_every: int
     extreme_ratio: float
     sampling: Sampling
     checkpoints: Path
@@ -85,7 +87,10 @@ def train(
             with clock("live"):  # what the same tokens look like under free routing
                 live = old if algo.routing != Routing.r3 else policy.recompute(rollouts, Routing.live)
                 tracker.log(start, world.merge(live_metrics(batch, live, extreme_ratio=plan.extreme_ratio)))
-        tracker.log(start, world.merge(rollout_metrics(batch, extreme_ratio=plan.extreme_ratio)))
+        pooled = world.pool(rollout_metrics(batch, extreme_ratio=plan.extreme_ratio))
+        tracker.log(start, figures(pooled))
+        if start % plan.histograms_every == 0:
+            tracker.histograms(start, histograms(pooled))
         if start % plan.samples_every == 0:
             tracker.samples(start, _samples(task, prompts, batch))
         if int(world.sum(batch.accepted.sum())) == 0:
@@ -95,10 +100,10 @@ def train(
             version = policy.version
             with clock("update"):
                 statistics = policy.update(mini_batch, algo)  # version -> version + 1
-            figures = world.merge(statistics)
-            tracker.write(version, figures | clock.seconds())
-            if figures["is_weight/mean"] < VANISHED:
-                raise Degenerate(version, f"the mean importance weight is {figures['is_weight/mean']:.1e}")
+            updated = world.merge(statistics)
+            tracker.write(version, updated | clock.seconds())
+            if updated["is_weight/mean"] < VANISHED:
+                raise Degenerate(version, f"the mean importance weight is {updated['is_weight/mean']:.1e}")
 
         if plan.saves_at(policy.version):
             with clock("save"):

@@ -101,10 +101,10 @@ def _recorded(
         ended=None,
         **environment(),
     )
-    state, reason = State.failed, "killed"
+    state, reason = State.failed, ""
     cpu = time.process_time()
     try:
-        state, reason = _train(config, start, name, record.folder, world), None
+        state = _train(config, start, name, record.folder, world)
     except (Diverged, Degenerate) as ending:
         state, reason = State[type(ending).__name__.lower()], str(ending)
     except KeyboardInterrupt:
@@ -116,7 +116,9 @@ def _recorded(
         raise
     finally:
         spent = before.get("cpu_seconds", 0.0) + time.process_time() - cpu
-        record.update(state=state, reason=reason, ended=time.time(), cpu_seconds=spent, version=_last_version(record))
+        record.update(
+            state=state, reason=reason or None, ended=time.time(), cpu_seconds=spent, version=_last_version(record)
+        )
     return state
 
 
@@ -172,6 +174,7 @@ def _plan(config: Config, eos: int, checkpoints: Path) -> Plan:
         checkpoint_every=config.train.checkpoint_every,
         live_every=config.metrics.live_every,
         samples_every=config.metrics.samples_every,
+        histograms_every=config.metrics.histograms_every,
         extreme_ratio=config.metrics.extreme_ratio,
         sampling=Sampling(
             temperature=config.sampling.temperature,

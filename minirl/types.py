@@ -277,6 +277,11 @@ def figures(statistics: Statistics) -> dict[str, float]:
     return {key: value for name, statistic in statistics.items() for key, value in statistic.values(name).items()}
 
 
+def figures(statistics: Statistics) -> dict[str, float]:
+    """The finished figures of all statistics, by metric name."""
+    return {name: value for key, part in statistics.items() for name, value in part.values(key).items()}
+
+
 class Diverged(Exception):
     """A non-finite loss or gradient norm at update `version`: a result of the run, not a fault of the program."""
 

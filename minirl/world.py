@@ -82,9 +82,16 @@ class World:
         """The statistics of all ranks together, on every rank."""
         return reduce(merge, self.gather(statistics))
 
+    def pool(self, statistics: Statistics) -> Statistics:
+        """The statistics over all ranks."""
+        pooled: Statistics = {}
+        for part in self.gather(statistics):
+            pooled = merge(pooled, part)
+        return pooled
+
     def merge(self, statistics: Statistics) -> dict[str, float]:
         """The finished figures over all ranks."""
-        return figures(self.combine(statistics))
+        return figures(self.pool(statistics))
 
     def barrier(self) -> None:
         if self.size > 1:

@@ -19,6 +19,7 @@ def plan(num_mini_batches: int, num_updates: int = 16) -> Plan:
         checkpoint_every=8,
         live_every=8,
         samples_every=8,
+        histograms_every=8,
         extreme_ratio=2.0,
         sampling=sampling,
         checkpoints=Path("checkpoints"),

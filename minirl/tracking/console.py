@@ -76,4 +76,4 @@ class ConsoleTracker:
             began, first = self.begun
             pace = (now - began) / max(version - first, 1)
             left = time.strftime("%H:%M:%S", time.gmtime(pace * (self.num_updates - version)))
-            print(f"update {line}  {pace:.2f} s/update  {left} left", flush=True)
+            print(f"update {line}" + (f"  {pace:.2f} s/update  {left} left" if version > first else ""), flush=True)
