@@ -48,7 +48,7 @@ def clipped_apart(sweep: Sweep) -> list[Caution]:
     shares = {arm.name: share for arm in sweep.distinct_arms if (share := _mean(arm, "optim/clipped")) is not None}
     pairs = tuple(pair for pair in combinations(shares, 2) if abs(shares[pair[0]] - shares[pair[1]]) > CLIPPED_APART)
     seen = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
-    text = f"confounded: the share of updates whose gradient is clipped differs by more than {CLIPPED_APART} ({seen})"
+    text = f"the share of updates whose gradient is clipped differs by more than {CLIPPED_APART} ({seen})"
     return [Caution(text, pairs)] if pairs else []
 
 

@@ -1,0 +1,236 @@
+"""The report of a sweep as one HTML file that needs nothing else: no network, no folder beside it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from minirl.record import write_atomically
+from minirl.report import wording
+from minirl.report.claims import evaluate
+from minirl.report.confounders import cautions
+from minirl.report.differences import differences
+from minirl.report.estimates import seed_plot
+from minirl.report.figures import figures
+from minirl.report.findings import Judgement
+from minirl.report.inert import inert_switches
+from minirl.report.markup import Markup, element
+from minirl.report.panels import EVALUATION, MAIN, MORE, Panel, Series, averages_updates, is_flat, series_of
+from minirl.report.plots import NARROW, SMALL, WIDE, Frame, arm_class, letter, line_plot
+from minirl.report.png import write_pngs
+from minirl.report.read import Sweep, read_sweep
+from minirl.report.settings import footer, switches
+from minirl.report.tables import accounts, arms_table, endings, runs_table, swatch
+from minirl.report.verdicts import cards, verdict_table
+
+HERE = Path(__file__).parent
+Drawn = dict[Panel, list[Series]]
+
+
+def write_report(sweep_folder: Path) -> Path:
+    """Reads the sweep, judges its claims, writes its page; returns the path."""
+    sweep = read_sweep(sweep_folder)
+    return write_page(sweep, evaluate(sweep))
+
+
+def write_page(sweep: Sweep, judgements: Sequence[Judgement]) -> Path:
+    """report/index.html in the sweep's folder, and the main curves as PNGs beside it; returns the page's path."""
+    folder = sweep.folder / "report"
+    folder.mkdir(exist_ok=True)
+    write_pngs(sweep, folder)
+    path = folder / "index.html"
+    write_atomically(path, page(sweep, judgements, now=time.time()))
+    return path
+
+
+def page(sweep: Sweep, judgements: Sequence[Judgement], *, now: float) -> str:
+    """The whole document."""
+    found = differences(sweep)
+    everything = cautions(sweep, found)
+    drawn, flat = drawable(sweep, (EVALUATION, *MAIN, *MORE))
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("link", rel="icon", href="data:,"),
+        element("title", f"{sweep.title} · minirl"),
+        element("style", _own("page.css")),
+    )
+    main = element(
+        "main",
+        element("section", cards(judgements), id="verdicts", aria_label="Verdicts"),
+        curves(sweep, drawn, flat),
+        verdict_table(sweep, judgements, everything),
+        arms_table(sweep, found),
+        switches(found, inert_switches(sweep), everything),
+        accounts(sweep),
+        runs_table(sweep),
+        class_="wrap",
+        id="main",
+    )
+    scripts = [
+        element("script", _json(drawn), type="application/json", id="series"),
+        element("script", _own("page.js")),
+    ]
+    body = element("body", masthead(sweep, judgements), main, footer(sweep, now), scripts)
+    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+
+
+def masthead(sweep: Sweep, judgements: Sequence[Judgement]) -> Markup:
+    """Title, the outcome in one sentence, and how much of the plan is there."""
+    results = sum(run.has_result for run in sweep.runs)
+    arms, seeds = len(sweep.distinct_arms), len(sweep.seeds)
+    size = (
+        f"{arms} {wording.plural(arms, 'arm')}, {seeds} {wording.plural(seeds, 'seed')}, {_horizon(sweep)} updates each"
+    )
+    missing = "" if results == len(sweep.runs) else f" Not complete: {endings(sweep.runs)}."
+    links = {
+        "verdicts": "Verdicts",
+        "curves": "Curves",
+        "numbers": "Numbers",
+        "arms": "Arms",
+        "switches": "What differs",
+        "time": "Time and tokens",
+        "runs": "Runs",
+    }
+    return element(
+        "header",
+        element("a", "Skip to the verdicts", class_="skip", href="#main"),
+        element("p", f"minirl report · {sweep.name}", class_="over"),
+        element("h1", sweep.title),
+        element("p", wording.headline(judgements), class_="lead"),
+        element("p", f"{size}. {results} of {len(sweep.runs)} runs have a result.{missing}", class_="muted"),
+        element("nav", [element("a", text, href=f"#{name}") for name, text in links.items()], aria_label="Sections"),
+        class_="wrap",
+    )
+
+
+def drawable(sweep: Sweep, panels: Sequence[Panel]) -> tuple[Drawn, list[Panel]]:
+    """The panels with something to see, and those that were recorded but never change."""
+    replays = any(arm.config.get("algo.routing") == "r3" for arm in sweep.distinct_arms)
+    drawn, flat = {}, []
+    for panel in panels:
+        series = series_of(sweep, panel)
+        if not series or (panel.metric.startswith("mismatch_live/") and not replays):
+            continue
+        if is_flat(series) or not any(one.mean is not None for one in series):
+            flat.append(panel)
+        else:
+            drawn[panel] = series
+    return drawn, flat
+
+
+def curves(sweep: Sweep, drawn: Drawn, flat: Sequence[Panel]) -> Markup | None:
+    """Legend, the evaluation at full width, the metrics that explain it, and the rest folded away."""
+    if not drawn:
+        return element("section", element("h2", "Curves"), element("p", "No run has written a row yet."), id="curves")
+    horizon = _horizon(sweep)
+    small = {panel: figure(panel, series, (SMALL,), horizon) for panel, series in drawn.items() if panel != EVALUATION}
+    more = [plot for panel, plot in small.items() if panel in MORE]
+    constant = ", ".join(panel.metric for panel in flat)
+    return element(
+        "section",
+        element("h2", "Curves"),
+        element("p", CAPTION, class_="intro"),
+        legend(sweep),
+        hero(sweep, drawn, horizon),
+        element("div", [plot for panel, plot in small.items() if panel not in MORE], class_="plots"),
+        element("details", element("summary", f"{len(more)} more curves"), element("div", more, class_="plots"))
+        if more
+        else None,
+        element("p", f"Recorded and not drawn, because nothing is to be seen on them: {constant}.", class_="note")
+        if flat
+        else None,
+        id="curves",
+    )
+
+
+CAPTION = (
+    "Thick: mean over seeds; shaded: one standard deviation to either side, from three seeds on; thin: single seeds. "
+    "A cross marks where a run stopped. For values, point at a plot, or focus it and use the arrow keys."
+)
+
+
+def hero(sweep: Sweep, drawn: Drawn, horizon: int) -> Markup | None:
+    if EVALUATION not in drawn:
+        return None
+    ends = {arm.name: figures(arm, EVALUATION.metric, "end") for arm in sweep.distinct_arms}
+    plots = [figure(EVALUATION, drawn[EVALUATION], (WIDE, NARROW), horizon)]
+    if any(ends.values()):
+        indices = {arm.name: index for index, arm in enumerate(sweep.distinct_arms)}
+        caption = element(
+            "figcaption",
+            element("h3", "Where each arm ends"),
+            element("p", "a marker per seed; bar: mean; line: 95 % interval of the mean, from three seeds on"),
+        )
+        plots.append(
+            element("figure", caption, seed_plot(ends, indices, "Evaluation at the end, by seed", "eval/avg at end"))
+        )
+    return element("div", plots, class_="hero")
+
+
+def figure(panel: Panel, series: Sequence[Series], frames: Sequence[Frame], horizon: int) -> Markup:
+    """One plot with its caption; two frames are the same plot for wide and for narrow screens."""
+    note = f"{panel.note}{'; mean over the updates of a batch' if averages_updates(panel) else ''}"
+    shapes = ("wide", "narrow") if len(frames) > 1 else ("plot",)
+    return element(
+        "figure",
+        element("figcaption", element("h3", panel.title), element("p", note, " · ", element("code", panel.metric))),
+        [
+            element("div", line_plot(panel, series, frame, horizon), class_=shape)
+            for frame, shape in zip(frames, shapes, strict=True)
+        ],
+        element("div", class_="tip", hidden=True, aria_live="polite"),
+        tabindex=0,
+        data_metric=panel.metric,
+        aria_label=f"{panel.title}: arrow keys move along the updates",
+    )
+
+
+def legend(sweep: Sweep) -> Markup:
+    buttons = [
+        element(
+            "button",
+            swatch(index),
+            f"{letter(index)} {arm.name}",
+            type="button",
+            data_toggle=index,
+            aria_pressed="true",
+        )
+        for index, arm in enumerate(sweep.distinct_arms)
+    ]
+    seeds = element("button", "single seeds", type="button", id="seeds", class_="plain", aria_pressed="true")
+    return element("div", buttons, seeds, class_="legend", role="group", aria_label="Arms: show or hide")
+
+
+def _json(drawn: Drawn) -> Markup:
+    """What the cursor reads. `<` is written as an escape, so that no name can end the script element."""
+    plots: dict[str, list[dict[str, Any]]] = {
+        panel.metric: [
+            {
+                "index": one.index,
+                "letter": letter(one.index),
+                "name": one.name,
+                "kind": arm_class(one.index),
+                "versions": one.mean.versions.tolist(),
+                "mean": [float(f"{value:.5g}") for value in one.mean.mean.tolist()],
+            }
+            for one in series
+            if one.mean is not None
+        ]
+        for panel, series in drawn.items()
+    }
+    return Markup(json.dumps(plots, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"))
+
+
+def _own(name: str) -> Markup:
+    return Markup((HERE / name).read_text(encoding="utf-8"))
+
+
+def _horizon(sweep: Sweep) -> int:
+    """The longest planned run."""
+    return max((run.horizon for run in sweep.runs), default=0)

@@ -1,0 +1,122 @@
+"""What differs, what did nothing, what else to know, and how to see it all again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from minirl.report.confounders import Caution
+from minirl.report.differences import Difference
+from minirl.report.inert import Inert
+from minirl.report.markup import Markup, element
+from minirl.report.read import Sweep
+from minirl.report.tables import section, table
+
+READING = (
+    "A figure is taken from each run: 'end' is the mean over the last tenth of the planned updates, 'peak' the largest "
+    "value, 'area' the mean height of the curve, 'update K' the value then. A run that stopped short of its plan "
+    "carries its last value forward. Runs that are missing, running, failed or interrupted are not counted.",
+    "Arms are compared seed by seed where they share seeds. Below three seeds there are points and no test; three or "
+    "four give an interval; five or more can give a verdict, at 5 % for the whole sweep after Holm's correction.",
+    "Reproduced: the interval lies on the claimed side of the margin. Contradicted: it lies on the other side, by the "
+    "same test at the same level. Undecided: neither. Each direction has half of the 5 %: the two are mirror images.",
+    "All arms and seeds start from the cold start named above unless it is what is compared; intervals do not hold "
+    "its variance. The number of further seeds assumes that effect and spread stay as seen: a hint, not a promise.",
+    "Collapsed: the smoothed evaluation ends more than metrics.collapse_margin standard errors below its own peak.",
+)
+
+
+def switches(found: Sequence[Difference], inert: Sequence[Inert], everything: Sequence[Caution]) -> Markup:
+    """What differs, what did nothing, what else to know."""
+    arms = list(dict.fromkeys(arm for difference in found for arm in difference.values))
+    rows = [
+        element(
+            "tr",
+            element("th", element("code", difference.key)),
+            [
+                element(
+                    "td",
+                    element(
+                        "span",
+                        " | ".join(difference.values.get(arm, ("–",))),
+                        class_="changed" if difference.values.get(arm) != difference.values.get(arms[0]) else None,
+                    ),
+                    data_label=arm,
+                )
+                for arm in arms
+            ],
+        )
+        for difference in found
+    ]
+    nothing = "No switch was found to be without effect."
+    none = "None found."
+    return section(
+        "switches",
+        "What differs between the arms, and only that",
+        None,
+        table(("key", *arms), rows, "differences") if rows else element("p", "The arms do not differ in any key."),
+        element("h3", "Switches that did nothing here"),
+        element(
+            "ul",
+            [
+                element("li", element("code", one.switch), f" in {', '.join(one.arms)}: {one.evidence}.")
+                for one in inert
+            ],
+            class_="plainlist",
+        )
+        if inert
+        else element("p", nothing),
+        element("h3", "Confounders and cautions"),
+        element(
+            "ul",
+            [
+                element(
+                    "li",
+                    element("span", "confounded", class_="tag") if one.pairs else None,
+                    " " if one.pairs else None,
+                    f"{one.text}{_pairs(one)}.",
+                )
+                for one in everything
+            ],
+            class_="plainlist",
+        )
+        if everything
+        else element("p", none),
+    )
+
+
+def _pairs(caution: Caution) -> str:
+    return f"; concerns {', '.join(' with '.join(pair) for pair in caution.pairs)}" if caution.pairs else ""
+
+
+def footer(sweep: Sweep, now: float) -> Markup:
+    """How the numbers were made, and how to make them again."""
+    records = [run.record for run in sweep.runs if run.record]
+    packages = {name: number for record in records for name, number in (record.get("packages") or {}).items()}
+    revisions = {
+        f"{git['sha'][:12]}{' with local changes' if git.get('dirty') else ''}"
+        for record in records
+        if (git := record.get("git"))
+    }
+    starts = {str(start.get("content")) for record in records if (start := record.get("coldstart"))}
+    entries = {
+        "Seeds": ", ".join(map(str, sweep.seeds)),
+        "Settings of all arms": " ".join(sweep.base) or "none beyond the defaults",
+        "Code": ", ".join(sorted(revisions)) or "not recorded",
+        "Packages": ", ".join(f"{name} {number}" for name, number in packages.items()) or "not recorded",
+        "Cold start": ", ".join(sorted(starts)) or "not recorded",
+        "Page written": time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(now)),
+    }
+    return element(
+        "footer",
+        element("h2", "To see it again"),
+        element("pre", f"minirl sweep {sweep.name}\nminirl report {sweep.name}"),
+        element("dl", [[element("dt", name), element("dd", text)] for name, text in entries.items()]),
+        element(
+            "details",
+            element("summary", "How to read the verdicts"),
+            [element("p", text, class_="note") for text in READING],
+            class_="printed",
+        ),
+        class_="wrap",
+    )

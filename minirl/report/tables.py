@@ -1,0 +1,228 @@
+"""The parts of the page that say what was compared, how it ended and what it cost."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from minirl.report.accounting import account, phases
+from minirl.report.differences import Difference
+from minirl.report.figures import figures
+from minirl.report.markup import Child, Markup, element
+from minirl.report.plots import MARKERS, NUM_MARKERS, arm_class, letter
+from minirl.report.read import Arm, Run, Sweep
+from minirl.report.statistics import LEVEL, SEEDS_FOR_INTERVAL, location
+
+
+def section(name: str, title: str, intro: str | None, *children: Child) -> Markup:
+    return element(
+        "section", element("h2", title), element("p", intro, class_="intro") if intro else None, children, id=name
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Markup], name: str) -> Markup:
+    """A table that becomes a list of cards on a narrow screen."""
+    return element(
+        "table",
+        element("thead", element("tr", [element("th", text) for text in head])),
+        element("tbody", rows),
+        class_="stack",
+        data_table=name,
+    )
+
+
+def exact(value: float | None) -> str | None:
+    """All digits, for whoever recomputes it."""
+    return None if value is None else repr(float(value))
+
+
+def swatch(index: int) -> Markup:
+    """An arm's line and marker."""
+    line = element("path", class_="mean", d="M2 7H38")
+    mark = element("path", class_="mark", d=MARKERS[index % NUM_MARKERS], transform="translate(20 7)")
+    return element(
+        "svg",
+        element("g", line, mark, class_=arm_class(index)),
+        class_="swatch",
+        viewBox="0 0 40 14",
+        aria_hidden="true",
+    )
+
+
+def arms_table(sweep: Sweep, found: Sequence[Difference]) -> Markup:
+    """What every arm is, how its runs ended, what they cost."""
+    first = sweep.distinct_arms[0].name if sweep.distinct_arms else ""
+    rows = [_arm_row(index, arm, found, first) for index, arm in enumerate(sweep.distinct_arms)]
+    rows += [
+        element(
+            "tr",
+            element("th", arm.name),
+            element(
+                "td",
+                f"the same runs as {arm.same_as}: one identity, shown once"
+                if arm.same_as
+                else f"no runs: {arm.excluded}",
+                colspan=6,
+            ),
+            class_="muted",
+        )
+        for arm in sweep.arms.values()
+        if arm.same_as or arm.excluded
+    ]
+    return section(
+        "arms",
+        "The arms",
+        None,
+        table(
+            (
+                "Arm",
+                f"Differs from {first} in",
+                "Runs",
+                "Evaluation at the end",
+                "Seconds per run",
+                "Response tokens",
+                "CPU seconds",
+            ),
+            rows,
+            "arms",
+        ),
+    )
+
+
+def _arm_row(index: int, arm: Arm, found: Sequence[Difference], first: str) -> Markup:
+    spent = account(arm)
+    changed = [
+        f"{difference.key}={' | '.join(difference.values[arm.name])}"
+        for difference in found
+        if arm.name in difference.values and difference.values[arm.name] != difference.values.get(first)
+    ]
+    return element(
+        "tr",
+        element("th", swatch(index), f"{letter(index)} {arm.name}"),
+        element("td", [element("div", element("code", text)) for text in changed] or "–", data_label="Differs in"),
+        element("td", endings(arm.runs), data_label="Runs"),
+        element(
+            "td",
+            _mean_with_interval(list(figures(arm, "eval/avg", "end").values())),
+            class_="number",
+            data_label="Evaluation at the end",
+        ),
+        element(
+            "td", _number(sum(spent.seconds.values()) if spent else None), class_="number", data_label="Seconds per run"
+        ),
+        element(
+            "td",
+            _number(spent.tokens.get("response") if spent else None),
+            class_="number",
+            data_label="Response tokens",
+        ),
+        element("td", _number(spent.cpu_seconds if spent else None), class_="number", data_label="CPU seconds"),
+    )
+
+
+def endings(runs: Iterable[Run]) -> str:
+    """4 finished, 1 missing."""
+    return ", ".join(f"{count} {state}" for state, count in Counter(run.state for run in runs).items())
+
+
+def _mean_with_interval(values: Sequence[float]) -> str:
+    if not values:
+        return "–"
+    if len(values) < SEEDS_FOR_INTERVAL:
+        return ", ".join(f"{value:.3f}" for value in values)
+    found = location(values)
+    low, high = found.interval(LEVEL)
+    return f"{found.estimate:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def accounts(sweep: Sweep) -> Markup | None:
+    """Seconds by phase of the loop and tokens, per run."""
+    found = [one for arm in sweep.distinct_arms if (one := account(arm)) is not None]
+    if not found:
+        return None
+    names = phases(found)
+    rows = []
+    for one in found:
+        whole = sum(one.seconds.values()) or 1.0
+        cells = [
+            element(
+                "td",
+                f"{one.seconds.get(name, 0.0):.3g}",
+                element("span", class_="share", style=f"--share:{one.seconds.get(name, 0.0) / whole:.3f}"),
+                class_="number",
+                data_label=name,
+            )
+            for name in names
+        ]
+        rows.append(
+            element(
+                "tr",
+                element("th", one.arm),
+                cells,
+                element(
+                    "td",
+                    f"{whole / one.num_updates:.3g}" if one.num_updates else "–",
+                    class_="number",
+                    data_label="per update",
+                ),
+                element("td", _number(one.tokens.get("prompt")), class_="number", data_label="prompt tokens"),
+                element("td", _number(one.tokens.get("response")), class_="number", data_label="response tokens"),
+                element(
+                    "td",
+                    _number(one.tokens_per_cpu_second),
+                    class_="number",
+                    data_label="response tokens per CPU second",
+                ),
+            )
+        )
+    return section(
+        "time",
+        "Where time and tokens went",
+        "Wall seconds of one run in each phase of the loop (time/*), means over seeds; the bar is the share.",
+        table(
+            ("Arm", *names, "per update", "prompt tokens", "response tokens", "response tokens per CPU s"),
+            rows,
+            "accounts",
+        ),
+    )
+
+
+def runs_table(sweep: Sweep) -> Markup:
+    """Every cell: how it ended, where it is, how to run it alone."""
+    rows = [
+        element(
+            "tr",
+            element("th", arm.name),
+            element("td", run.seed, data_label="Seed"),
+            element(
+                "td",
+                run.state,
+                [element("span", text, class_="note") for text in (run.record.get("reason"), *run.remarks) if text],
+                data_label="State",
+            ),
+            element("td", f"{run.version} of {run.horizon}", class_="number", data_label="Updates"),
+            element("td", element("code", run.folder.name), data_label="Folder"),
+            element(
+                "td",
+                element("code", f"minirl run {shlex.join(map(str, run.record.get('overrides') or arm.overrides))}"),
+                data_label="Alone",
+            ),
+        )
+        for arm in sweep.distinct_arms
+        for run in arm.runs
+    ]
+    return section(
+        "runs",
+        "Every run",
+        None,
+        element(
+            "details",
+            element("summary", f"{len(rows)} runs: {endings(sweep.runs)}"),
+            table(("Arm", "Seed", "State", "Updates", "Folder", "Alone"), rows, "runs"),
+        ),
+    )
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
