@@ -119,9 +119,8 @@ def _rows(run: Run) -> list[dict[str, float]]:
     """The metrics that alarms watch, as rows again."""
     rows: dict[int, dict[str, float]] = {}
     for metric in BANDS.keys() & run.curves.keys():
-        for version, value in zip(
-            run.curves[metric].versions.tolist(), run.curves[metric].values.tolist(), strict=True
-        ):
+        curve = run.curves[metric]
+        for version, value in zip(curve.versions.tolist(), curve.values.tolist(), strict=True):
             rows.setdefault(version, {"version": version})[metric] = value
     return [rows[version] for version in sorted(rows)]
 
@@ -139,8 +138,8 @@ def show(compared: Comparison, console: Console) -> None:
         lines += _parting_text(names[0], name, partings)
     for name, raised in zip(names, compared.alarms, strict=True):
         lines += [
-            f"{name}: {one.metric} is {one.direction} its usual range from update {one.version} on ({one.value:.3g}, "
-            f"usual {one.low:.3g} to {one.high:.3g})"
+            f"{name}: {one.metric} is {one.direction} its usual range at update {one.version}: {one.value:.3g}, "
+            f"the bound is {one.high if one.direction == 'above' else one.low:.3g}"
             for one in raised
         ]
     for run, name in zip(compared.runs, names, strict=True):

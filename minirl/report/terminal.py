@@ -40,8 +40,8 @@ def show(sweep: Sweep, judgements: list[Judgement], console: Console) -> None:
             words = (one.verdict, one.claim.text, wording.effect(one.finding), wording.reason(one, len(judgements)))
             console.print(" | ".join(words), soft_wrap=True, highlight=False, markup=False)
     notes = [f"no effect here: {one.switch} in {', '.join(one.arms)} ({one.evidence})" for one in inert_switches(sweep)]
-    for one in cautions(sweep, differences(sweep)):
-        notes.append(f"{'confounded' if one.pairs else 'note'}: {one.text}")
+    doubts = cautions(sweep, differences(sweep))
+    notes += [f"{'confounded' if doubt.pairs else 'note'}: {doubt.text}" for doubt in doubts]
     for note in notes:
         console.print(note, soft_wrap=True, highlight=False, markup=False, style="dim")
 
