@@ -1,0 +1,95 @@
+"""One rank and two: shares, sums and merged metrics."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from minirl.metrics.statistics import Histogram, Mean
+from minirl.world import World
+
+ALONE = World(0, 1, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("num_mini_batches", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_every_mini_batch_is_shared_by_all_ranks(num_mini_batches: int, size: int) -> None:
+    """Put together again mini-batch by mini-batch, the shares are the batch in order: each item once."""
+    items = list(range(num_mini_batches * size * 5))
+    shares = [World(rank, size, torch.device("cpu")).share(items, num_mini_batches) for rank in range(size)]
+    rebuilt = [item for n in range(num_mini_batches) for share in shares for item in share[n * 5 : (n + 1) * 5]]
+    assert rebuilt == items
+
+
+def test_what_cannot_be_shared_is_refused_not_dropped() -> None:
+    with pytest.raises(ValueError, match="30 prompts: not 2 mini-batches for 8 ranks"):
+        World(0, 8, torch.device("cpu")).share(list(range(30)), 2)
+
+
+def test_alone_everything_is_what_it_was() -> None:
+    tensor = torch.tensor([1.0, 2.0])
+    total = ALONE.sum(tensor)
+    total += 1
+    assert tensor.tolist() == [1.0, 2.0] and ALONE.max(3) == 3 and ALONE.gather("x") == ["x"]
+    statistics = {"a": Mean(1.0, 4.0), "b": Histogram.of(torch.ones(2), (0.5,))}
+    assert ALONE.merge(statistics) == {"a": 0.25, "b": 1.0, "b_p50": 1.0, "b_max": 1.0}
+    assert ALONE.combine(statistics) == statistics
+    ALONE.barrier()
+
+
+RANK = """
+import json, sys, torch
+from pathlib import Path
+from minirl.metrics.statistics import Max, Mean, Sum
+from minirl.world import World
+
+world = World.join("cpu")
+mine = torch.tensor([1.0, 5.0]) if world.rank == 0 else torch.tensor([6.0])
+copy = torch.tensor([1.0, 2.0, 6.0])
+local = {"mean": Mean.of(mine), "max": Max.of(mine), "tokens": Sum.of(mine), "same": Mean.of(copy)}
+if world.rank == 1:
+    local["only"] = Mean(3.0, 1.0)
+kept = torch.tensor([world.rank + 1.0])
+found = {
+    "size": world.size,
+    "sum": world.sum(kept).tolist(),
+    "kept": kept.tolist(),
+    "max": world.max(10 - world.rank),
+    "gather": world.gather(f"rank {world.rank}"),
+    "merged": world.merge(local),
+    "mesh": world.mesh.size(),
+}
+world.barrier()
+Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(found))
+world.leave()
+"""
+
+
+def test_two_ranks_agree_on_the_whole(own_folder: Path) -> None:
+    """Unequal shares are weighted by their counts; figures of copies do not double; every rank knows the result."""
+    port = str(20000 + os.getpid() % 20000)
+    environment = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    command = [sys.executable, "-c", RANK, str(own_folder)]
+    ranks = [subprocess.Popen(command, env=environment | {"RANK": rank, "LOCAL_RANK": rank}) for rank in ("0", "1")]
+    assert [rank.wait(timeout=120) for rank in ranks] == [0, 0]
+    first, second = (json.loads((own_folder / f"{rank}.json").read_text()) for rank in range(2))
+    assert first.pop("kept") == [1.0] and second.pop("kept") == [2.0]
+    assert first == second
+    assert (first["size"], first["sum"], first["max"], first["mesh"]) == (2, [3.0], 10, 2)
+    assert first["gather"] == ["rank 0", "rank 1"]
+    assert first["merged"] == {"mean": 4.0, "max": 6.0, "tokens": 12.0, "same": 3.0, "only": 3.0}
+
+
+def test_a_world_of_one_joins_and_leaves() -> None:
+    code = (
+        "from minirl.world import World; w = World.join('cpu'); w.barrier(); print(w.size, w.mesh.size(), "
+        "w.merge({})); w.leave(); w.leave()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["1", "1", "{}"], done.stderr
