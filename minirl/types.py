@@ -273,11 +273,6 @@ def merge(left: Statistics, right: Statistics) -> Statistics:
 
 
 def figures(statistics: Statistics) -> dict[str, float]:
-    """The finished figures of all statistics, keyed by metric name."""
-    return {key: value for name, statistic in statistics.items() for key, value in statistic.values(name).items()}
-
-
-def figures(statistics: Statistics) -> dict[str, float]:
     """The finished figures of all statistics, by metric name."""
     return {name: value for key, part in statistics.items() for name, value in part.values(key).items()}
 

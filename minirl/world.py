@@ -78,16 +78,9 @@ class World:
         dist.all_gather_object(values, value)
         return values
 
-    def combine(self, statistics: Statistics) -> Statistics:
+    def pool(self, statistics: Statistics) -> Statistics:
         """The statistics of all ranks together, on every rank."""
         return reduce(merge, self.gather(statistics))
-
-    def pool(self, statistics: Statistics) -> Statistics:
-        """The statistics over all ranks."""
-        pooled: Statistics = {}
-        for part in self.gather(statistics):
-            pooled = merge(pooled, part)
-        return pooled
 
     def merge(self, statistics: Statistics) -> dict[str, float]:
         """The finished figures over all ranks."""

@@ -39,7 +39,7 @@ def test_alone_everything_is_what_it_was() -> None:
     assert tensor.tolist() == [1.0, 2.0] and ALONE.max(3) == 3 and ALONE.gather("x") == ["x"]
     statistics = {"a": Mean(1.0, 4.0), "b": Histogram.of(torch.ones(2), (0.5,))}
     assert ALONE.merge(statistics) == {"a": 0.25, "b": 1.0, "b_p50": 1.0, "b_max": 1.0}
-    assert ALONE.combine(statistics) == statistics
+    assert ALONE.pool(statistics) == statistics
     ALONE.barrier()
 
 
