@@ -23,10 +23,10 @@ FLOORS = (
     ("loop", "evaluate"),
     ("sft",),
     ("coldstart",),
-    ("run",),
+    ("run", "examine"),
     ("report",),
     ("sweep",),
-    ("hydra_plugins",),
+    ("hydra_plugins", "completion"),
     ("cli",),
 )
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
