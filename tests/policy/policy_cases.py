@@ -30,6 +30,7 @@ from minirl.config import (
 )
 from minirl.models import load
 from minirl.policy.fsdp import FsdpPolicy
+from minirl.policy.optimizer import Step
 from minirl.types import OldPolicy, Rewards, RolloutBatch, Routes, TrainBatch, expert_dtype
 from minirl.world import World
 
@@ -181,15 +182,14 @@ def noisy_old(batch: RolloutBatch, old: OldPolicy, scale=0.1, seed=5) -> OldPoli
 
 
 def gradients(trainer: FsdpPolicy, mini_batch: TrainBatch, algo: PolicyGradient) -> dict[str, torch.Tensor]:
-    """Full gradients by name, of the loss of the mini-batch over all ranks: what `update` steps with."""
+    """Full gradients by name, of the loss of the mini-batch over all ranks: what `update` would step with."""
     seen: dict[str, torch.Tensor] = {}
 
     def spy(loss):
         for name, parameter in trainer.model.named_parameters():
-            if parameter.grad is not None:
-                grad = parameter.grad
-                seen[name] = (grad.full_tensor() if hasattr(grad, "full_tensor") else grad).clone()
-        return step(loss)
+            seen[name] = parameter.grad.full_tensor().clone()
+        trainer.optimizer.zero_grad()
+        return Step(norm=0.0, bound=0.0, lr=0.0)
 
     step, trainer._step = trainer._step, spy
     try:

@@ -23,7 +23,7 @@ def written_out(batch, old, algo, temperature):
     """Autograd of eq 7 on the bare model, one unpadded sequence at a time, in float64."""
     model = tiny_model(torch.float64)
     advantages = train_batch(batch, old, algo).advantages
-    total = torch.zeros((), dtype=torch.float64)
+    total, masked, capped = torch.zeros((), dtype=torch.float64), 0, 0
     for i, (begin, end) in enumerate(zip(batch.cu_seqlens[:-1], batch.cu_seqlens[1:], strict=True)):
         logits = model(batch.tokens[None, begin:end]).logits[0, :-1] / temperature
         logprobs = logits.log_softmax(-1).gather(-1, batch.tokens[begin + 1 : end, None])[:, 0]
@@ -33,7 +33,9 @@ def written_out(batch, old, algo, temperature):
         advantage = advantages[i]
         kept = ~(((advantage > 0) & (ratio > 1.27)) | ((advantage < 0) & (ratio < 0.8)))
         weight = (logprobs.detach() - mu).exp().clamp(max=5.0)
+        masked, capped = masked + int((mask & ~kept).sum()), capped + int((mask & (weight == 5.0)).sum())
         total = total - (mask * kept * weight * advantage * logprobs).sum() / len(batch)
+    assert masked > 3 and capped > 0
     total.backward()
     return {name: parameter.grad for name, parameter in model.named_parameters()}
 
