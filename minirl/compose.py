@@ -60,8 +60,10 @@ def search_path(config_dirs: Sequence[Path]) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    """In single quotes. Hydra reads a backslash as itself, except in front of a quote."""
+    escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)
+    trailing = len(text) - len(text.rstrip("\\"))
+    return "'" + escaped + "\\" * trailing + "'"
 
 
 def override(key: str, value: str) -> str:

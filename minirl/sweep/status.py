@@ -108,14 +108,15 @@ def last_rows(path: Path) -> list[dict[str, Any]]:
 def _pace(rows: Sequence[Mapping[str, Any]]) -> float | None:
     """Wall seconds per row: what the loop's clock measured, phase by phase."""
     spent = [
-        sum(value for name, value in row.items() if name.startswith("time/") and not name.endswith("_cpu"))
+        sum(value or 0.0 for name, value in row.items() if name.startswith("time/") and not name.endswith("_cpu"))
         for row in rows
     ]
     return sum(spent) / len(spent) if any(spent) else None
 
 
 def _last(rows: Sequence[Mapping[str, Any]], metric: str) -> float | None:
-    return next((row[metric] for row in reversed(rows) if metric in row), None)
+    """The last recorded figure; what was not finite is null there and passed over."""
+    return next((row[metric] for row in reversed(rows) if row.get(metric) is not None), None)
 
 
 def seconds_left(statuses: Iterable[Status], slots: int) -> float | None:
