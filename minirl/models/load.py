@@ -17,7 +17,7 @@ from transformers import (
 from transformers.utils.logging import disable_progress_bar
 
 from minirl.config import ConfigError, ModelConfig
-from minirl.models.experts import SORTED_LOOP
+from minirl.models.experts import IMPLEMENTATION
 from minirl.models.families.registry import router_family
 from minirl.streams import stream_key
 
@@ -103,7 +103,7 @@ def refuse_other_architecture(*, expected: PreTrainedConfig, found: PreTrainedCo
 def implementations(config: PreTrainedConfig) -> dict[str, Any]:
     """Attention by scaled_dot_product_attention; sorted experts for the families that have experts."""
     chosen: dict[str, Any] = {"attn_implementation": "sdpa", "dtype": torch.float32}
-    return chosen | ({"experts_implementation": SORTED_LOOP} if router_family(config.to_dict(), "model") else {})
+    return chosen | ({"experts_implementation": IMPLEMENTATION} if router_family(config.to_dict(), "model") else {})
 
 
 def initialised(config: PreTrainedConfig) -> PreTrainedModel:

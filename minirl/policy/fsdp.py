@@ -62,7 +62,7 @@ class FsdpPolicy:
     ) -> None:
         self.train, self.world = train, world
         self.num_mini_batches, self.version = num_mini_batches, 0
-        self.model = model.to(world.device)  # type: ignore[arg-type]
+        self.model = model
         self.tape = RoutingTape(model) if is_mixture(model.config.to_dict()) else None  # before fully_shard
         if self.tape is not None and train.freeze_router:
             for router in self.tape.routers:
@@ -202,7 +202,7 @@ class FsdpPolicy:
 
     def _state(self) -> dict[str, Any]:
         """What a checkpoint holds. Its tensors are the policy's own: loading fills them in place."""
-        names = {parameter: name for name, parameter in self.model.named_parameters()}
+        names: dict[Tensor, str] = {parameter: name for name, parameter in self.model.named_parameters()}
         moments = {names[parameter]: dict(state) for parameter, state in self.optimizer.state.items()}
         return {"model": self.model.state_dict(), "adam": moments, "version": torch.tensor(self.version)}
 

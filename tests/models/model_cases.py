@@ -3,7 +3,7 @@
 import torch
 from transformers import AutoModelForCausalLM, Qwen3MoeConfig
 
-from minirl.models.experts import SORTED_LOOP
+from minirl.models.experts import IMPLEMENTATION
 
 VOCAB = 11
 
@@ -30,7 +30,7 @@ def moe(*, dtype=torch.float32, layers=3, mlp_only=(), seed=0, experts=6, k=2, s
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(
-            config, dtype=dtype, attn_implementation="sdpa", experts_implementation=SORTED_LOOP
+            config, dtype=dtype, attn_implementation="sdpa", experts_implementation=IMPLEMENTATION
         )
     return model.eval()
 
