@@ -93,6 +93,20 @@ def test_experts_one_by_one(rounding: object) -> None:
         assert (ours - rounded_experts(experts, hidden, chosen, gates, rounding=exact)).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("numerics", list(Numerics))
+@torch.no_grad()
+def test_the_models_own_experts_round_their_inputs(numerics: Numerics) -> None:
+    model, rounding = tiny_model(), ROUNDINGS[numerics].activations
+    install(model, numerics)
+    experts = model.model.layers[1].mlp.experts
+    hidden = torch.randn(9, 32, generator=torch.Generator().manual_seed(0))
+    chosen, gates = torch.tensor([[0, 5, 2, 9]] * 9), torch.full((9, 4), 0.25)
+    found = experts(hidden, chosen, gates)
+    torch.testing.assert_close(found, by_hand(experts, hidden, chosen, gates, rounding), rtol=1e-5, atol=1e-5)
+    unrounded = by_hand(experts, hidden, chosen, gates, exact)
+    assert ((found - unrounded).abs().max() > 1e-4) == (rounding is not exact)
+
+
 @torch.no_grad()
 def test_installing_fp32_changes_nothing_but_rounding_errors() -> None:
     model = tiny_model()
