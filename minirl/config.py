@@ -295,6 +295,7 @@ class MetricsConfig:
     samples_every: int = key(identity=False)
     extreme_ratio: float = key(identity=False)
     collapse_margin: float = key(identity=False)
+    min_route_overlap: float = key(identity=False)
 
 
 @dataclass

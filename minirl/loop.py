@@ -13,8 +13,20 @@ from minirl.config import Routing
 from minirl.interfaces import Algorithm, Engine, Policy, Task, Tracker
 from minirl.metrics.live import live_metrics
 from minirl.metrics.rollout import rollout_metrics
+from minirl.metrics.routing import layers_near_chance
 from minirl.metrics.statistics import histograms
-from minirl.types import Degenerate, OldPolicy, Prompt, Rewards, RolloutBatch, Sampling, TrainBatch, figures, split
+from minirl.types import (
+    Degenerate,
+    OldPolicy,
+    Prompt,
+    Rewards,
+    RolloutBatch,
+    Routes,
+    Sampling,
+    TrainBatch,
+    figures,
+    split,
+)
 from minirl.world import World
 
 VANISHED = 1e-3  # a mean weight below this moves nothing: objective.md, "inert or degenerate arms"
@@ -34,6 +46,7 @@ class Plan:
     samples_every: int
     histograms_every: int
     extreme_ratio: float
+    min_route_overlap: float
     sampling: Sampling
     checkpoints: Path
 
@@ -66,6 +79,7 @@ def train(
     clock: Clock,
 ) -> None:
     """From policy.version to plan.num_updates. Raises Diverged and Degenerate: results, recorded by the caller."""
+    begun = policy.version
     while policy.version < plan.num_updates:
         start = policy.version
         with clock("sync"):  # mu_old <- theta: first, so that no rollout sees a stale engine
@@ -86,7 +100,10 @@ def train(
         if start % plan.live_every == 0:
             with clock("live"):  # what the same tokens look like under free routing
                 live = old if algo.routing != Routing.r3 else policy.recompute(rollouts, Routing.live)
-                tracker.log(start, world.merge(live_metrics(batch, live, extreme_ratio=plan.extreme_ratio)))
+                seen = world.merge(live_metrics(batch, live, extreme_ratio=plan.extreme_ratio))
+            tracker.log(start, seen)
+            if start == begun:
+                refuse_displaced_routes(seen, rollouts.routes, floor=plan.min_route_overlap)
         pooled = world.pool(rollout_metrics(batch, extreme_ratio=plan.extreme_ratio))
         tracker.log(start, figures(pooled))
         if start % plan.histograms_every == 0:
@@ -102,8 +119,9 @@ def train(
                 statistics = policy.update(mini_batch, algo)  # version -> version + 1
             updated = world.merge(statistics)
             tracker.write(version, updated | clock.seconds())
-            if updated["is_weight/mean"] < VANISHED:
-                raise Degenerate(version, f"the mean importance weight is {updated['is_weight/mean']:.1e}")
+            weight = updated.get("is_weight/mean", 0.0)  # absent where no response of the mini-batch is valid
+            if weight < VANISHED:
+                raise Degenerate(version, f"the mean importance weight is {weight:.1e}")
 
         if plan.saves_at(policy.version):
             with clock("save"):
@@ -111,6 +129,21 @@ def train(
     with clock("eval"):
         tracker.log(policy.version, evaluate(policy))
     tracker.write(policy.version, clock.seconds())
+
+
+def refuse_displaced_routes(seen: Mapping[str, float], routes: Routes | None, *, floor: float) -> None:
+    """Routes of another token or layer look like routes. Before the first update on the same weights, engine and
+    trainer agree on most of them; a layer where they agree no better than chance was written by somebody else."""
+    if routes is None:
+        return
+    chance = routes.experts.shape[-1] / routes.num_experts
+    displaced = layers_near_chance(seen, chance=chance, floor=floor)
+    if displaced:
+        shares = ", ".join(f"{seen[f'routing/by_layer/{layer}']:.2f}" for layer in displaced)
+        raise RuntimeError(
+            f"the engine's experts overlap the trainer's by {shares} in decoder layers {displaced}, by chance it would "
+            f"be {chance:.2f}: these routes belong to other tokens or layers (metrics.min_route_overlap={floor})"
+        )
 
 
 def _unrejected(rollouts: RolloutBatch, rewards: Rewards, advantages: torch.Tensor, old: OldPolicy) -> TrainBatch:

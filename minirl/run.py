@@ -176,6 +176,7 @@ def _plan(config: Config, eos: int, checkpoints: Path) -> Plan:
         samples_every=config.metrics.samples_every,
         histograms_every=config.metrics.histograms_every,
         extreme_ratio=config.metrics.extreme_ratio,
+        min_route_overlap=config.metrics.min_route_overlap,
         sampling=Sampling(
             temperature=config.sampling.temperature,
             max_response_tokens=config.sampling.max_response_tokens,

@@ -209,6 +209,8 @@ def _schedule(config: Config) -> Iterator[str]:
     yield from _at_least(config, 1, "metrics.live_every", "metrics.histograms_every", "metrics.samples_every")
     if config.metrics.extreme_ratio <= 1:
         yield f"metrics.extreme_ratio={config.metrics.extreme_ratio}: expected more than 1"
+    if not 0 <= config.metrics.min_route_overlap < 1:
+        yield f"metrics.min_route_overlap={config.metrics.min_route_overlap}: expected 0 <= value < 1"
     if config.metrics.collapse_margin <= 0:
         yield f"metrics.collapse_margin={config.metrics.collapse_margin}: expected a positive number of standard errors"
 

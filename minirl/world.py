@@ -56,8 +56,8 @@ class World:
         return [item for start in starts for item in items[start : start + size]]
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """Elementwise over ranks; the argument is left alone."""
-        total = tensor.detach().clone()
+        """Elementwise over ranks, on the world's device; the argument is left alone."""
+        total = tensor.detach().to(self.device, copy=True)
         if self.size > 1:
             dist.all_reduce(total)
         return total
