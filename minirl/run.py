@@ -105,8 +105,8 @@ def _recorded(
     cpu = time.process_time()
     try:
         state = _train(config, start, name, record.folder, world)
-    except (Diverged, Degenerate) as ending:
-        state, reason = State[type(ending).__name__.lower()], str(ending)
+    except (Diverged, Degenerate) as result:
+        state, reason = _named(result), str(result)
     except KeyboardInterrupt:
         state, reason = State.interrupted, "stopped from outside: repeat the command to go on"
         raise
@@ -158,10 +158,20 @@ def _train(config: Config, start: Path, name: str, folder: Path, world: World) -
         )
         onset = _collapse(folder, config.metrics.collapse_margin)
         ending = "finished" if onset is None else "collapsed"
+    except (Diverged, Degenerate) as result:
+        ending = _named(result).value
+        raise
+    except KeyboardInterrupt:
+        ending = "interrupted"
+        raise
     finally:
         engine.close()
         tracker.close(ending)
     return State(ending)
+
+
+def _named(result: Diverged | Degenerate) -> State:
+    return State.diverged if isinstance(result, Diverged) else State.degenerate
 
 
 def _plan(config: Config, eos: int, checkpoints: Path) -> Plan:
