@@ -38,6 +38,10 @@ class State(StrEnum):
         return self in (State.finished, State.collapsed, State.diverged, State.degenerate)
 
 
+class Busy(ConfigError):
+    """Another process works on this run."""
+
+
 def write_atomically(path: Path, text: str) -> None:
     """The file is either the old one or the new one, whenever the process dies."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -81,7 +85,7 @@ class RunRecord:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ConfigError(f"{self.folder} is being run by another process: wait for it, or stop it") from None
+                raise Busy(f"{self.folder} is being run by another process: wait for it, or stop it") from None
             yield
 
 

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, open_dict
 from rich.console import Console
 
 from minirl.compose import explained
 from minirl.config import Config
-from minirl.record import RunRecord, State
+from minirl.record import Busy, RunRecord, State
 from minirl.sweep import file as sweep_file
 from minirl.sweep import plan, preview
 from minirl.sweep.devices import environments, gpus, num_slots
@@ -122,7 +123,7 @@ class SweepCommand:
             if len(free) < len(open_cells):
                 self._say(f"{len(open_cells) - len(free)} runs are another process's: they are waited for")
             returns = self.launcher.launch([_job(cell) for cell in free], initial_job_idx=0)
-            tried |= {str(cell.folder) for cell in free if not is_alive(_record(cell))}
+            tried |= {str(cell.folder) for cell, each in zip(free, returns, strict=True) if not was_busy(each)}
             if any(each.status.name == "UNKNOWN" for each in returns):
                 return  # the launcher has stopped early (fail-fast)
 
@@ -154,6 +155,17 @@ def has_result(cell: Cell, config: Config) -> bool:
     if state is None or not State(state).is_result:
         return False
     return state != State.finished or record["num_updates"] >= config.num_updates
+
+
+def was_busy(job: JobReturn) -> bool:
+    """Whether another process was quicker to take the run."""
+    try:
+        _ = job.return_value
+    except Busy:
+        return True
+    except Exception:  # whatever else a job ends by is on its record
+        return False
+    return False
 
 
 def _record(cell: Cell) -> dict[str, Any]:

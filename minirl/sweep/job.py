@@ -98,6 +98,7 @@ def settle(path: Path) -> None:
     """Makes the process independent of the terminal, but not of the launcher: when that dies, this one stops too.
     What it prints goes to the log at `path`."""
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with it ignored
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as log:
         for stream in (sys.stdout, sys.stderr):

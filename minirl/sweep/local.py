@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from rich.console import Console
 
 from minirl.config import RunConfig
-from minirl.record import State
+from minirl.record import Busy, State
 from minirl.sweep.devices import environments, gpus, num_slots
 from minirl.sweep.display import Display
 from minirl.sweep.job import preload_for, reference
@@ -73,5 +73,5 @@ def _returned(overrides: list[str], state: str | None) -> JobReturn:
     answer.return_value = state
     if state in (State.failed, State.interrupted, BUSY):
         answer.status = JobStatus.FAILED
-        answer.return_value = JobFailed(f"{' '.join(overrides)}: {state}")
+        answer.return_value = Busy(state) if state == BUSY else JobFailed(f"{' '.join(overrides)}: {state}")
     return answer

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from minirl.record import RunRecord, State
+from minirl.record import Busy, RunRecord, State
 from minirl.sweep.job import LOG, Answer
 
 BUSY = "busy"  # another process works on the run
@@ -25,9 +25,9 @@ def conclude(folder: Path, identification: dict[str, Any], pid: int, exit_code: 
     record = RunRecord(folder)
     before = record.read()
     mine = before.get("pid") == pid
+    if answer is not None and answer.error == Busy.__name__:
+        return BUSY
     if answer is None or answer.state is None:
-        if not mine and is_alive(before):
-            return BUSY
         state = State.failed
         reason = f"{answer.error}: {answer.reason}" if answer else manner_of_death(exit_code)
     else:

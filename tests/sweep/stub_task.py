@@ -18,10 +18,9 @@ def task(cfg: DictConfig) -> str:
     folder = Path(HydraConfig.get().runtime.output_dir)
     record = RunRecord(folder)
     with record.locked():
-        if State(record.read().get("state", State.failed)).is_result:
-            return str(record.read()["state"])
-        with (folder.parent / "starts.txt").open("a") as starts:
-            print(cfg.run.name, cfg.seed, os.environ.get("OMP_NUM_THREADS"), file=starts)
+        before = record.read()
+        if before and State(before["state"]).is_result and before["num_updates"] >= cfg.num_updates:
+            return str(before["state"])
         record.update(
             identity=folder.name.rpartition("-s")[0],
             seed=cfg.seed,
@@ -34,6 +33,8 @@ def task(cfg: DictConfig) -> str:
             **environment(),
         )
         try:
+            with (folder.parent / "starts.txt").open("a") as starts:
+                print(cfg.run.name, cfg.seed, os.environ.get("OMP_NUM_THREADS"), file=starts)
             return _behave(cfg, record)
         except KeyboardInterrupt:
             record.update(state=State.interrupted, reason="told to stop")
@@ -50,6 +51,8 @@ def _behave(cfg: DictConfig, record: RunRecord) -> str:
         os.kill(os.getpid(), signal.SIGKILL)
     if cfg.run.name == "sleeps":
         time.sleep(SLEEP_SECONDS)
+    if cfg.run.name.startswith("naps"):
+        time.sleep(1.0)
     with (record.folder / "metrics.jsonl").open("a") as rows:
         for version in range(cfg.num_updates):
             row = {"version": version, "reward/mean": 0.5, "eval/avg": 0.25, "time/update": 0.1, "time/update_cpu": 0.1}

@@ -1,0 +1,180 @@
+"""One process per run: what one run does to itself leaves the others alone, and is recorded."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stub_checkpoint import write as write_checkpoint
+
+from minirl.sweep.status import read
+
+HERE = Path(__file__).parent
+PROGRAM = """
+import sys
+from stub_task import task
+from minirl.sweep.multirun import multirun
+multirun(task, sys.argv[1:], ())
+"""
+
+
+@pytest.fixture(autouse=True)
+def children_find_the_stub(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{os.environ['PYTHONPATH']}:{HERE}")
+    monkeypatch.setenv("COLUMNS", "120")
+    write_checkpoint(own_folder / "start", b"1")
+
+
+def write_sweep(arms: list[str], seeds: list[int]) -> None:
+    """Arms named after what the stub does; each is an experiment of its own."""
+    tree = {
+        "base": ["coldstart.checkpoint=start", "num_updates=8", "run.device=cpu"],
+        "arms": {name: [f"group_size={2 + index}"] for index, name in enumerate(arms)},
+        "seeds": seeds,
+    }
+    Path("stub.yaml").write_text(json.dumps(tree))
+
+
+def start(*options: str) -> subprocess.Popen[str]:
+    words = [sys.executable, "-c", PROGRAM, "hydra.sweeper.file=stub.yaml", *options]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    output, _ = process.communicate(timeout=90)
+    return process.returncode, output
+
+
+def begun() -> list[str]:
+    path = Path("outputs/sweeps/stub/starts.txt")
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def until(condition: Any, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def states() -> dict[tuple[str, int], str]:
+    return {(each.arm, each.seed): each.state for each in read(Path("outputs/sweeps/stub"))}
+
+
+def record(arm: str) -> dict[str, Any]:
+    folders = Path("outputs/sweeps/stub").glob("*/run.json")
+    return next(tree for tree in (json.loads(path.read_text()) for path in folders) if tree["arm"] == arm)
+
+
+def test_one_crash_is_one_failed_run_and_repeating_runs_what_is_missing() -> None:
+    """A run raises, one segfaults, one is killed: the others finish, the exit code is 1, the causes are told; the
+    same command again runs these three only."""
+    write_sweep(["good", "raises", "segfaults", "is killed", "diverges", "also good"], [0])
+    code, output = finish(start("hydra.launcher.jobs=2"))
+    assert code == 1, output
+    assert states() == {
+        ("good", 0): "finished",
+        ("raises", 0): "failed",
+        ("segfaults", 0): "failed",
+        ("is killed", 0): "failed",
+        ("diverges", 0): "diverged",
+        ("also good", 0): "finished",
+    }
+    assert record("raises")["reason"] == "RuntimeError: this arm raises"
+    assert record("segfaults")["reason"] == "its process was killed by SIGSEGV"
+    assert record("is killed")["reason"] == "its process was killed by SIGKILL (out of memory?)"
+    for told in ("FAILED raises s0: RuntimeError: this arm raises", "SIGSEGV", "| a line of the log", "CPU seconds"):
+        assert told in output
+    assert len(begun()) == 6
+    finished = Path("outputs/sweeps/stub").glob("*/metrics.jsonl")
+    before = {path: path.read_bytes() for path in finished}
+
+    code, output = finish(start())
+    assert code == 1 and "3 of 6 runs have their result already" in output
+    assert sorted(line.rsplit(" ", 2)[0] for line in begun()[6:]) == ["is killed", "raises", "segfaults"]
+    assert {path: path.read_bytes() for path in before} == before
+    assert {path.name for path in Path().iterdir()} == {"outputs", "start", "stub.yaml"}  # no litter of Hydra's
+
+
+def test_fail_fast_starts_nothing_after_the_first_failure() -> None:
+    write_sweep(["raises", "good", "also good"], [0])
+    code, output = finish(start("hydra.launcher.jobs=1", "hydra.launcher.fail_fast=true"))
+    assert code == 1, output
+    assert states() == {("raises", 0): "failed", ("good", 0): "pending", ("also good", 0): "pending"}
+
+
+def test_ctrl_c_stops_the_runs_and_says_how_to_go_on() -> None:
+    write_sweep(["good", "sleeps"], [0])
+    process = start("hydra.launcher.jobs=2")
+    until(
+        lambda: (
+            any("sleeps" in line for line in begun()) and ("good", 0) in states() and states()["good", 0] == "finished"
+        )
+    )
+    process.send_signal(signal.SIGINT)
+    code, output = finish(process)
+    assert code == 130, output
+    assert states() == {("good", 0): "finished", ("sleeps", 0): "interrupted"}
+    assert "repeat the command to go on" in output
+    with pytest.raises(ProcessLookupError):
+        os.kill(record("sleeps")["pid"], 0)
+
+
+def test_runs_do_not_outlive_a_killed_sweep() -> None:
+    """kill -9 of the command: its runs stop as after Ctrl-C, so a second command does not run beside them."""
+    write_sweep(["sleeps"], [0])
+    process = start()
+    until(lambda: len(begun()) == 1)
+    process.kill()
+    finish(process)
+    until(lambda: states()["sleeps", 0] == "interrupted")
+
+
+def test_a_process_that_is_gone_shows_as_lost() -> None:
+    write_sweep(["good"], [0])
+    assert finish(start())[0] == 0
+    path = next(Path("outputs/sweeps/stub").glob("*/run.json"))
+    tree = json.loads(path.read_text())
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    path.write_text(json.dumps(tree | {"state": "running", "pid": gone.pid}))
+    assert states() == {("good", 0): "lost"}
+    code, output = finish(start())
+    assert code == 0, output
+    assert len(begun()) == 2 and states() == {("good", 0): "finished"}
+
+
+def test_two_commands_share_the_work_and_run_nothing_twice() -> None:
+    write_sweep(["naps", "naps too", "good"], [0, 1])
+    first, second = start("hydra.launcher.jobs=1"), start("hydra.launcher.jobs=1")
+    results = [finish(first), finish(second)]
+    assert [code for code, _ in results] == [0, 0], results
+    assert len(begun()) == len(set(begun())) == 6
+    assert set(states().values()) == {"finished"}
+
+
+def test_a_longer_horizon_goes_on_with_a_finished_run() -> None:
+    write_sweep(["good"], [0])
+    assert finish(start())[0] == 0
+    folder = next(Path("outputs/sweeps/stub").glob("*/run.json")).parent
+    assert finish(start("num_updates=8"))[0] == 0 and len(begun()) == 1
+    assert finish(start("num_updates=16"))[0] == 0 and len(begun()) == 2
+    assert json.loads((folder / "run.json").read_text())["num_updates"] == 16
+
+
+def test_a_plain_multirun_and_a_launcher_of_hydras_own() -> None:
+    """`-m algo=minirl,grpo seed=0,1` without a file; any launcher works under our sweeper."""
+    shared = ["coldstart.checkpoint=start", "num_updates=8", "hydra/launcher=basic"]
+    words = [sys.executable, "-c", PROGRAM, *shared, "algo=minirl,grpo", "seed=0,1", "run.group=stub"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(states()) == {(f"algo={name}", seed) for name in ("minirl", "grpo") for seed in (0, 1)}
+    assert set(states().values()) == {"finished"}
+    trees = [json.loads(path.read_text()) for path in Path("outputs/sweeps/stub").glob("*/run.json")]
+    assert len({(tree["identity"], tree["seed"]) for tree in trees}) == 4
+    assert {tree["sweep"] for tree in trees} == {"stub"}
