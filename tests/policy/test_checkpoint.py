@@ -7,6 +7,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from policy_cases import algorithm, policy, rollouts, tiny_model, train_batch
 
+from minirl.config import Routing
 from minirl.policy import checkpoint
 from minirl.types import split
 
@@ -72,6 +73,17 @@ def test_saving_before_the_first_update_and_saving_again(tmp_path):
     again = policy(tiny_model(init_seed=5))
     again.load(tmp_path / "0")
     assert identical(everything(again), everything(trainer))
+
+
+def test_loading_after_a_pass_leaves_nothing_of_the_weights_before(tmp_path):
+    """Weights that a pass had gathered are not used again."""
+    batch, other = rollouts(), policy(tiny_model(init_seed=5))
+    other.save(tmp_path)
+    expected = other.recompute(batch, Routing.live).logprobs
+    trainer = policy()
+    assert not torch.equal(trainer.recompute(batch, Routing.live).logprobs, expected)
+    trainer.load(tmp_path / "0")
+    assert torch.equal(trainer.recompute(batch, Routing.live).logprobs, expected)
 
 
 def test_the_newest_are_kept_by_number_not_by_name(tmp_path):

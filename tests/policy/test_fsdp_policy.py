@@ -201,7 +201,20 @@ def test_the_first_update_sees_exactly_pi_old_and_the_second_does_not():
     assert "staleness/first" not in second and second["staleness/kl_k3"] > 0
 
 
-def test_old_logprobs_are_fp32_and_nothing_else_changes(monkeypatch):
+def test_recompute_runs_the_very_forwards_of_the_updates():
+    """The same rows in the same micro-batches: no rounding can tell pi_old from pi_theta before the first update."""
+    batch, algo, fed = rollouts(groups=8), algorithm(), []
+    trainer = policy(num_mini_batches=2, max_tokens_per_micro_batch=30)
+    trainer.likelihood.register_forward_pre_hook(lambda _, inputs: fed.append(inputs[0].tokens))
+    data = train_batch(batch, trainer.recompute(batch, Routing.live), algo)
+    recomputed, fed[:] = list(fed), []
+    for part in split(data, 2):
+        trainer.update(part, algo)
+    assert len(fed) > 3
+    assert all(torch.equal(a, b) for a, b in zip(recomputed, fed, strict=True))
+
+
+def test_old_logprobs_are_fp32_and_nothing_else_changes():
     batch, trainer = rollouts(), policy()
     before = weights(trainer)
     old = trainer.recompute(batch, Routing.r3)

@@ -71,6 +71,16 @@ def test_logits_exist_for_one_chunk_at_a_time_forward_and_backward():
     assert careless.rows > 60  # the spy sees what it should
 
 
+def test_backward_keeps_no_logits():
+    """All chunks' logits together would be [tokens, vocabulary] again."""
+    batch, trainer, algo, kept = rollouts(groups=8), policy(likelihood_chunk_tokens=9), algorithm(), []
+    data = train_batch(batch, trainer.recompute(batch, Routing.live), algo)
+    with torch.autograd.graph.saved_tensors_hooks(lambda value: kept.append(value.shape) or value, lambda value: value):
+        trainer.update(data, algo)
+    assert len(kept) > 50
+    assert not [shape for shape in kept if shape and shape[-1] == VOCAB and shape[0] != 32]
+
+
 @pytest.mark.parametrize("chunk", [1, 5])
 def test_the_gradient_does_not_depend_on_the_chunks(chunk):
     batch, algo = rollouts(), algorithm()
