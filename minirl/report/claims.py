@@ -34,7 +34,9 @@ def measure(claim: Claim, sweep: Sweep) -> Finding:
     remarks = [remark for arm in arms for remark in left_out(arm)]
     values = _values(claim, arms)
     if claim.metric is not None:
-        remarks += [f"{name}: no {claim.metric} at {claim.at}" for name, seeds in values.items() if not seeds]
+        remarks += [
+            f"{arm.name}: no {claim.metric} at {claim.at}" for arm in arms if arm.results and not values[arm.name]
+        ]
     if len({arm.same_as or arm.name for arm in arms}) < len(arms):
         remarks.append("two of these arms are one and the same run, shown twice: there is nothing to compare")
         return Finding(claim, values, _quantity(claim), _region(claim), tuple(remarks))

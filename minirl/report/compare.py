@@ -176,7 +176,7 @@ def _parting_text(first: str, other: str, partings: Sequence[Parting]) -> list[s
 def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> None:
     if not console.is_terminal:
         for row in (head, *rows):
-            console.print("\t".join(row), soft_wrap=True, highlight=False, markup=False)
+            console.print(" | ".join(row), soft_wrap=True, highlight=False, markup=False)
         return
     table = Table(*head, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for row in rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from minirl.record import State
 from minirl.report.curves import Band, Curve, band, batch_means, thinned
 from minirl.report.read import Arm, Run, Sweep
 
@@ -89,7 +90,7 @@ def series_of(sweep: Sweep, panel: Panel) -> list[Series]:
     all runs where none has one yet."""
     drawn = []
     for index, arm in enumerate(sweep.distinct_arms):
-        lines = [line for run in arm.runs if (line := _line(run, panel)) is not None]
+        lines = [line for run in arm.runs if (line := _line(arm, run, panel)) is not None]
         if lines:
             drawn.append(Series(index, arm.name, tuple(lines), _mean(arm, panel)))
     return drawn
@@ -105,19 +106,20 @@ def averages_updates(panel: Panel) -> bool:
     return panel.metric.startswith(PER_UPDATE)
 
 
-def _prepared(run: Run, curve: Curve, panel: Panel) -> Curve:
-    curve = batch_means(curve, run.num_mini_batches) if averages_updates(panel) else curve
-    return thinned(curve, MOST_POINTS)
+def _prepared(arm: Arm, curve: Curve, panel: Panel) -> Curve:
+    num_mini_batches = int(arm.config.get("num_mini_batches", 1))
+    return thinned(batch_means(curve, num_mini_batches) if averages_updates(panel) else curve, MOST_POINTS)
 
 
-def _line(run: Run, panel: Panel) -> Line | None:
+def _line(arm: Arm, run: Run, panel: Panel) -> Line | None:
     recorded = run.curves.get(panel.metric)
     if recorded is None:
         return None
-    return Line(run.seed, _prepared(run, recorded, panel), run.version if run.version < run.horizon else None)
+    stopped = run.version < run.horizon and run.state != State.running
+    return Line(run.seed, _prepared(arm, recorded, panel), run.version if stopped else None)
 
 
 def _mean(arm: Arm, panel: Panel) -> Band | None:
     runs = arm.results or arm.runs
-    curves = [_prepared(run, curve, panel) for run in runs if (curve := run.curve(panel.metric)) is not None]
+    curves = [_prepared(arm, curve, panel) for run in runs if (curve := run.curve(panel.metric)) is not None]
     return band(curves, logarithmic=panel.logarithmic)

@@ -8,7 +8,7 @@ from minirl.report.panels import EVALUATION, MAIN, Panel, Series, is_flat, serie
 from minirl.report.plots import letter
 from minirl.report.read import Sweep
 
-COLOURS = ("#0064a8", "#c24a00", "#007a58", "#a5407d", "#8a6100", "#5a4ba8", "#3f7f9e", "#4a4a4a")
+COLOURS = ("#0064a8", "#c24a00", "#007a58", "#a5407d", "#8a6100", "#5a4ba8", "#37728f", "#4a4a4a")
 DASHES = ("-", (0, (5, 3)), (0, (1, 2)), (0, (6, 2, 1, 2)), (0, (9, 3)), (0, (4, 2, 1, 2, 1, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "h")
 

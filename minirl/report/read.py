@@ -19,12 +19,13 @@ from minirl.record import State
 from minirl.report.curves import Curve, carried_forward, collect
 
 MISSING = "missing"  # the state of a cell that was planned and never begun
+UNREADABLE = "unreadable"  # the state of a run whose record cannot be read
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One (arm, seed). state: a `record.State`, or "missing". record: run.json · config: config.yaml, keys as typed
-    on the command line · curves: by metric name, as recorded · remarks: what could not be read."""
+    """One (arm, seed). state: a `record.State`, "missing" or "unreadable". record: run.json · config: config.yaml,
+    keys as typed on the command line · curves: by metric name, as recorded · remarks: what could not be read."""
 
     seed: int
     folder: Path
@@ -49,10 +50,6 @@ class Run:
     def version(self) -> int:
         """The last version with a row."""
         return max((int(curve.versions[-1]) for curve in self.curves.values()), default=0)
-
-    @property
-    def num_mini_batches(self) -> int:
-        return int(self.config.get("num_mini_batches", 1))
 
     def curve(self, metric: str) -> Curve | None:
         """The metric's curve; of a run that stopped before its plan, with the last value carried forward."""
@@ -165,7 +162,7 @@ def _record(path: Path, remarks: list[str]) -> dict[str, Any]:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except ValueError as error:
         remarks.append(f"{path.name} cannot be read: {error}")
-        return {}
+        return {"state": UNREADABLE}
 
 
 def _config(path: Path, remarks: list[str]) -> dict[str, Any]:

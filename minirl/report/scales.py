@@ -50,7 +50,7 @@ def _linear_ticks(low: float, high: float, about: int) -> list[float]:
     power = 10.0 ** floor(log10(rough))
     step = next(multiple * power for multiple in (1, 2, 5, 10) if multiple * power >= rough * 0.999)
     first, last = ceil(low / step - 1e-9), floor(high / step + 1e-9)
-    return [round(index * step, 12) for index in range(first, last + 1)]
+    return [float(f"{index * step:.10g}") for index in range(first, last + 1)]  # not 0.30000000000000004
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
@@ -60,7 +60,7 @@ def _log_ticks(low: float, high: float) -> list[float]:
         return tens
     finer = [multiple * 10.0**decade for decade in decades for multiple in (1, 2, 5)]
     inside = [tick for tick in finer if low <= tick <= high]
-    return inside if len(inside) >= 2 else [low, high]
+    return inside if len(inside) >= 3 else _linear_ticks(low, high, 5)
 
 
 def tick_label(value: float) -> str:
@@ -70,4 +70,4 @@ def tick_label(value: float) -> str:
     exponent = floor(log10(abs(value)) + 1e-9)
     mantissa = value / 10.0**exponent
     power = f"10{str(exponent).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
-    return power if abs(mantissa - 1) < 1e-6 else f"{mantissa:.2g}·{power}"
+    return power if abs(mantissa - 1) < 1e-6 else f"{mantissa:.4g}·{power}"

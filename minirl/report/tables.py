@@ -22,14 +22,15 @@ def section(name: str, title: str, intro: str | None, *children: Child) -> Marku
 
 
 def table(head: Sequence[str], rows: Sequence[Markup], name: str) -> Markup:
-    """A table that becomes a list of cards on a narrow screen."""
-    return element(
+    """A table that becomes a list of cards on a narrow screen, and scrolls by itself where it is too wide for one."""
+    content = element(
         "table",
         element("thead", element("tr", [element("th", text) for text in head])),
         element("tbody", rows),
         class_="stack",
         data_table=name,
     )
+    return element("div", content, class_="scroll", role="region", aria_label=f"table: {name}", tabindex=0)
 
 
 def exact(value: float | None) -> str | None:

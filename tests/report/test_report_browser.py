@@ -1,0 +1,155 @@
+"""The page in a real browser. Skipped where there is no Chromium."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from headless_chromium import EXECUTABLE, Browser, browser
+from synthetic_sweep import Behaviour, write_sweep
+
+from minirl.report.claims import evaluate
+from minirl.report.page import page
+from minirl.report.read import read_sweep
+
+pytestmark = pytest.mark.skipif(EXECUTABLE is None, reason="no Chromium on this machine")
+
+PLOTS = """[...document.querySelectorAll('figure[data-metric]')].map(figure => {
+  const svg = [...figure.querySelectorAll('svg')].find(svg => svg.getClientRects().length);
+  if (!svg) return null;
+  const means = [...svg.querySelectorAll('.mean')];
+  return {
+    metric: figure.dataset.metric,
+    arms: means.length,
+    points: Math.min(...means.map(mean => mean.getAttribute('d').split(/[ML]/).length - 1)),
+    width: Math.min(...means.map(mean => mean.getBoundingClientRect().width)),
+    text: Math.min(...[...svg.querySelectorAll('text')].map(text => text.getBoundingClientRect().height)),
+    inside: [...svg.querySelectorAll('text')].every(text => {
+      const box = text.getBoundingClientRect(), own = figure.getBoundingClientRect();
+      return box.left >= own.left - 1 && box.right <= own.right + 1;
+    }),
+  };
+}).filter(plot => plot)"""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page") / "off_policy"
+    sweep = read_sweep(write_sweep(folder, missing=[("R2", 3)]))
+    path = folder / "index.html"
+    path.write_text(page(sweep, evaluate(sweep), now=0.0), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def quiet(tab: Browser) -> Iterator[None]:
+    """Nothing on the console, no request but for the page itself, in every test."""
+    tab.messages.clear()
+    tab.requests.clear()
+    yield
+    assert tab.messages == []
+    assert all(url.startswith("file://") for url in tab.requests)
+    assert len(set(tab.requests)) == 1
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [400, 800, 900, 1280])
+def test_every_plot_shows_its_arms_at_every_width(tab: Browser, path: Path, width: int, dark: bool) -> None:
+    tab.open(path, width=width, dark=dark)
+    plots = tab.evaluate(PLOTS)
+    assert len(plots) >= 13
+    for plot in plots:
+        assert plot["arms"] >= 2, plot
+        assert plot["points"] >= 5, plot
+        assert plot["width"] > 150, plot
+        assert plot["text"] >= 9, plot  # pixels: letters are readable, also where the plot is narrow
+        assert plot["inside"], plot
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_many_arms_with_long_names_fit_too(tab: Browser, tmp_path: Path) -> None:
+    arms = {
+        f"arm number {i} with rather a long name": ([f"train.optim.lr={i}.0e-4"], Behaviour()) for i in range(1, 11)
+    }
+    sweep = read_sweep(write_sweep(tmp_path / "many", arms=arms, seeds=[0], claims=[]))
+    (tmp_path / "index.html").write_text(page(sweep, [], now=0.0), encoding="utf-8")
+    for width in (400, 1280):
+        tab.requests.clear()
+        tab.open(tmp_path / "index.html", width=width)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        assert all(plot["inside"] and plot["arms"] == 10 for plot in tab.evaluate(PLOTS))
+
+
+def test_the_colour_scheme_is_followed(tab: Browser, path: Path) -> None:
+    grounds = []
+    for dark in (False, True):
+        tab.open(path, dark=dark)
+        grounds.append(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert grounds == ["rgb(251, 251, 249)", "rgb(19, 20, 23)"]
+
+
+def test_plots_are_read_by_keyboard(tab: Browser, path: Path) -> None:
+    tab.open(path)
+    figure = "document.querySelector('figure[data-metric=\"reward/mean\"]')"
+    tab.evaluate(f"{figure}.focus()")
+    for _ in range(3):
+        tab.press("ArrowRight")
+    lines = tab.evaluate(
+        f"[...{figure}.querySelectorAll('.tip p')].map(line => [...line.children].map(e => e.textContent))"
+    )
+    assert lines[0] == ["update", "16"]
+    assert [name for name, _ in lines[1:]] == ["A MiniRL", "B no clipping", "C R2", "D R3"]
+    assert all(0.2 < float(value) < 0.9 for _, value in lines[1:])
+    assert tab.evaluate(f"{figure}.querySelectorAll('.dot').length") == 4
+    tab.press("Escape")
+    assert tab.evaluate(f"{figure}.querySelector('.tip').hidden")
+
+
+def test_plots_are_read_by_pointer(tab: Browser, path: Path) -> None:
+    tab.open(path)
+    tab.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
+    x, y = tab.evaluate("""(() => {
+      const both = [...document.querySelectorAll('figure[data-metric="eval/avg"] svg')];
+      const svg = both.find(svg => svg.getClientRects().length);
+      svg.scrollIntoView({block: 'center'});
+      const box = svg.getBoundingClientRect();
+      return [box.left + box.width * 0.35, box.top + box.height / 2];
+    })()""")
+    tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    assert tab.evaluate("document.querySelector('.tip:not([hidden])').innerText").startswith("update")
+
+
+def test_an_arm_is_hidden_everywhere(tab: Browser, path: Path) -> None:
+    tab.open(path)
+    shown = "[...document.querySelectorAll('svg [data-arm=\"1\"]')].filter(mark => mark.getClientRects().length).length"
+    before = tab.evaluate(shown)
+    tab.evaluate("document.querySelector('[data-toggle=\"1\"]').click()")
+    assert before > 10
+    assert tab.evaluate(shown) == 0
+    assert tab.evaluate("document.querySelector('[data-toggle=\"1\"]').getAttribute('aria-pressed')") == "false"
+    tab.evaluate("document.querySelector('[data-toggle=\"1\"]').click()")
+    assert tab.evaluate(shown) == before
+
+
+def test_it_prints_light_with_open_explanations(tab: Browser, path: Path, tmp_path: Path) -> None:
+    tab.open(path, dark=True, media="print")
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    tab.pdf(tmp_path / "page.pdf")
+    assert (tmp_path / "page.pdf").stat().st_size > 50_000
+
+
+def test_it_reads_without_scripts(tab: Browser, path: Path) -> None:
+    """Verdicts and curves are in the document itself."""
+    tab.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        tab.open(path)
+        text = tab.evaluate("document.body.innerText")
+        assert "Of 6 claims" in text
+        assert len(tab.evaluate(PLOTS)) >= 13
+    finally:
+        tab.call("Emulation.setScriptExecutionDisabled", value=False)
