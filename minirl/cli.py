@@ -169,10 +169,12 @@ def report(
 ) -> None:
     """One page that compares the arms of a sweep, with a verdict on each of its claims."""
     with reported(context):
-        from minirl.report.page import write_report
+        from rich.console import Console
+
+        from minirl.report import terminal
         from minirl.sweep.status import find_sweep
 
-        typer.echo(write_report(find_sweep(name, outputs)).resolve())
+        terminal.report(find_sweep(name, outputs), Console())
 
 
 @app.command()
