@@ -36,8 +36,9 @@ def sorted_loop(experts: Any, hidden: Tensor, chosen: Tensor, weights: Tensor) -
 
 
 def experts_forward(experts: Any, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-    """The same function by the method of the tensors' device."""
-    forward = sorted_loop if hidden.device.type == "cpu" else grouped_mm_experts_forward
+    """The same function by the method that suits the tensors' device and the layout of the experts' weights."""
+    plain = not (experts.has_bias or experts.is_transposed)
+    forward = sorted_loop if plain and hidden.device.type == "cpu" else grouped_mm_experts_forward
     return forward(experts, hidden, chosen, weights)
 
 

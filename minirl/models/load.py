@@ -101,9 +101,12 @@ def refuse_other_architecture(*, expected: PreTrainedConfig, found: PreTrainedCo
 
 
 def implementations(config: PreTrainedConfig) -> dict[str, Any]:
-    """Attention by scaled_dot_product_attention; sorted experts for the families that have experts."""
-    chosen: dict[str, Any] = {"attn_implementation": "sdpa", "dtype": torch.float32}
-    return chosen | ({"experts_implementation": IMPLEMENTATION} if router_family(config.to_dict(), "model") else {})
+    """fp32; for MoE families their attention and our experts, for dense models scaled_dot_product_attention."""
+    family = router_family(config.to_dict(), "model")
+    if family is None:
+        return {"dtype": torch.float32, "attn_implementation": "sdpa"}
+    chosen = {"attn_implementation": family.attention, "experts_implementation": IMPLEMENTATION}
+    return {"dtype": torch.float32, **chosen}
 
 
 def initialised(config: PreTrainedConfig) -> PreTrainedModel:

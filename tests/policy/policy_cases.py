@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import torch
+from transformers import AutoConfig
 
 from minirl.algo.algorithm import PolicyGradient, build
 from minirl.config import (
@@ -59,6 +60,17 @@ def model_config(**changes) -> ModelConfig:
 
 def tiny_model(dtype=torch.float32, **changes):
     return load.build(model_config(**changes), vocab_size=VOCAB, checkpoint=None).to(dtype)
+
+
+def family_model(family, **own):
+    """A tiny model of another MoE family."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2}
+    sizes |= {"intermediate_size": 16, "num_experts_per_tok": 2, "initializer_range": 0.2, "head_dim": 16}
+    sizes |= {"vocab_size": VOCAB, "max_position_embeddings": 64}
+    special = {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return load.initialised(AutoConfig.for_model(family, **(sizes | special | own))).eval()
 
 
 def train_config(*, optim=None, **changes) -> TrainConfig:

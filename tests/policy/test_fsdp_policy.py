@@ -7,6 +7,7 @@ import torch
 from policy_cases import (
     VOCAB,
     algorithm,
+    family_model,
     gradients,
     model_config,
     noisy_old,
@@ -176,6 +177,30 @@ def test_a_dense_model_has_no_routes_and_refuses_replay():
     assert "routing/replayed" not in figures(trainer.update(train_batch(batch, old, algorithm()), algorithm()))
     with pytest.raises(BrokenRoutes, match="dense"):
         trainer.recompute(batch, Routing.r3)
+
+
+DEEPSEEK = {"n_routed_experts": 8, "moe_intermediate_size": 16, "n_shared_experts": 1, "n_group": 2, "topk_group": 1}
+DEEPSEEK |= {"first_k_dense_replace": 1, "norm_topk_prob": True, "q_lora_rank": 8, "kv_lora_rank": 8}
+DEEPSEEK |= {"head_dim": 8, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 16}
+OTHERS = {"deepseek_v3": DEEPSEEK, "gpt_oss": {"num_local_experts": 8}, "mixtral": {"num_local_experts": 8}}
+
+
+@pytest.mark.parametrize("family", OTHERS)
+def test_other_families_train_under_replay(family):
+    """Dense first layers, buffers in routers, plain attention, stacked weights of another layout: all by one class."""
+    batch, algo = rollouts(groups=8), algorithm(routing="r2")
+    whole, cut = (
+        policy(family_model(family, **OTHERS[family]), num_mini_batches=2, max_tokens_per_micro_batch=size)
+        for size in (10_000, 30)
+    )
+    data = train_batch(batch, noisy_old(batch, whole.recompute(batch, Routing.live)), algo)
+    assert data.old.routes.layers == ((1,) if family == "deepseek_v3" else (0, 1))
+    assert relative_difference(gradients(cut, data, algo), gradients(whole, data, algo)) < 1e-5
+    before = weights(cut)
+    assert figures(cut.update(data, algo))["routing/replayed"] == 1.0
+    moved = [name for name, value in cut.parameters() if not torch.equal(value, before[name])]
+    fixed = before.keys() - set(moved)
+    assert fixed == {name for name in before if name.endswith("e_score_correction_bias")}
 
 
 def test_routes_are_moved_one_micro_batch_at_a_time(monkeypatch):

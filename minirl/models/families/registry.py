@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from minirl.config import ConfigError
-from minirl.models.families import qwen3_moe
+from minirl.models.families import deepseek_v3, glm4_moe, gpt_oss, mixtral, olmoe, qwen2_moe, qwen3_moe
 from minirl.models.families.router import RouterFamily
 
-FAMILIES: dict[str, RouterFamily] = {family.FAMILY.model_type: family.FAMILY for family in (qwen3_moe,)}
+MODULES = (deepseek_v3, glm4_moe, gpt_oss, mixtral, olmoe, qwen2_moe, qwen3_moe)
+FAMILIES: dict[str, RouterFamily] = {module.FAMILY.model_type: module.FAMILY for module in MODULES}
 
 # the names under which configs of MoE models count their experts
 EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")

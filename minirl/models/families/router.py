@@ -1,14 +1,15 @@
-"""What the routing tape must know of a family's router."""
+"""What must be known of a family of MoE models to train it with its routes on tape."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 # (router module, router logits [T, E], chosen experts [T, k] int64) -> mixing weights [T, k]
-Gate = Callable[[nn.Module, Tensor, Tensor], Tensor]
+Gate = Callable[[Any, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +17,11 @@ class RouterFamily:
     """A family whose router modules return (logits [T, E], weights [T, k], experts [T, k]).
 
     model_type: as in the folder's config.json · router: class name of the router modules · gate: the weights that the
-    family's own score function and normalisation give to *any* k experts, differentiable in the logits.
+    family's own score function and normalisation give to *any* k experts, differentiable in the logits · attention:
+    the transformers attention implementation to use.
     """
 
     model_type: str
     router: str
     gate: Gate
+    attention: str

@@ -1,0 +1,6 @@
+"""OLMoE: softmax over all experts, top-k, not renormalised by default."""
+
+from minirl.models.families.gates import softmax_gate
+from minirl.models.families.router import RouterFamily
+
+FAMILY = RouterFamily(model_type="olmoe", router="OlmoeTopKRouter", gate=softmax_gate, attention="sdpa")
