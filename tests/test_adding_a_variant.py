@@ -34,7 +34,7 @@ def test_the_page_can_be_followed(tmp_path: Path) -> None:
         path = tmp_path / name
         text = path.read_text(encoding="utf-8")
         assert text.count(f"{line}\n") == 1
-        pieces = (block, f"{line}\n") if place == "before" else (f"{line}\n", block)
+        pieces = (f"{block}\n\n", f"{line}\n") if place == "before" else (f"{line}\n", block)
         path.write_text(text.replace(f"{line}\n", "".join(pieces)), encoding="utf-8")
     for name, block in files:
         (tmp_path / name).write_text(block, encoding="utf-8")
