@@ -10,7 +10,7 @@ from minirl.config import Routing
 from minirl.report import statistics
 from minirl.report.figures import BySeed, collapsed, compared, figures, left_out, starts, within_run_error
 from minirl.report.findings import Finding, Judgement, judge, unjudged
-from minirl.report.grammar import COUNTS, Claim, Relation, parse_claim
+from minirl.report.grammar import COUNTS, Claim, Relation, parse_claim, quoted
 from minirl.report.read import Arm, Sweep
 from minirl.report.statistics import LEVEL, SEEDS_FOR_INTERVAL, Evidence, Location
 
@@ -63,7 +63,7 @@ def _chain(finding: Finding, arms: Sequence[Arm]) -> Finding:
     weakest = max(range(len(parts)), key=lambda link: parts[link].p_for)
     low, high = located[weakest].interval(LEVEL)
     return _tested(
-        replace(finding, quantity=" − ".join(links[weakest])),
+        replace(finding, quantity=" − ".join(map(quoted, links[weakest]))),
         sign * located[weakest].estimate,
         (low, high) if sign > 0 else (-high, -low),
         min(mean.num_seeds for mean in located),
@@ -208,10 +208,10 @@ def _region(claim: Claim) -> tuple[float, float]:
 
 def _quantity(claim: Claim) -> str:
     if claim.relation in COUNTS:
-        return f"share of seeds of {claim.arms[0]} that collapsed"
+        return f"share of seeds of {quoted(claim.arms[0])} that collapsed"
     if claim.relation == Relation.converges:
         return f"spread over {len(claim.arms)} arms"
-    return f"{claim.arms[0]} {'/' if claim.relation == Relation.ratio else '−'} {claim.arms[1]}"
+    return f"{quoted(claim.arms[0])} {'/' if claim.relation == Relation.ratio else '−'} {quoted(claim.arms[1])}"
 
 
 RELATIONS = {

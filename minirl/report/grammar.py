@@ -13,6 +13,7 @@ relation, with d = A - B of the figures that `at` takes from `metric`, seed by s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -45,6 +46,7 @@ NUM_ARMS = {  # at least, at most
 }
 MARGIN = {Relation.greater: 0.0, Relation.less: 0.0, Relation.ratio: 1.0}  # what an absent margin means
 USUALLY = 0.5  # the rate that a claim of collapse names when it names neither a margin nor a reference arm
+PLAIN = re.compile(r"\w+( [^\W\d]\w*)*")
 COUNTS = (Relation.collapsed, Relation.not_collapsed)
 
 
@@ -88,6 +90,11 @@ def parse_claim(entry: Mapping[str, Any], arms: Collection[str]) -> Claim:
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     return Claim(str(entry["text"]), str(entry["metric"]), at, named, relation, margin)
+
+
+def quoted(arm: str) -> str:
+    """An arm's name among other words: in quotes, unless it is made of words only."""
+    return arm if PLAIN.fullmatch(arm) else f"“{arm}”"
 
 
 def _relation(where: str, name: str) -> Relation:

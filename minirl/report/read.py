@@ -81,11 +81,12 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """claims: as written in the sweep file."""
+    """scale: the experiment= of all runs · base: the overrides that all arms share · claims: as written."""
 
     folder: Path
     name: str
     title: str
+    scale: str | None
     base: tuple[str, ...]
     arms: Mapping[str, Arm]
     seeds: tuple[int, ...]
@@ -117,6 +118,7 @@ def read_sweep(folder: Path) -> Sweep:
         folder=folder,
         name=plan["name"],
         title=plan.get("title") or plan["name"],
+        scale=plan.get("scale"),
         base=tuple(plan.get("base", ())),
         arms={name: _arm(folder, name, overrides, plan["cells"], runs) for name, overrides in plan["arms"].items()},
         seeds=tuple(plan["seeds"]),

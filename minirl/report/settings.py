@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from minirl.report.confounders import Caution
 from minirl.report.differences import Difference
+from minirl.report.grammar import quoted
 from minirl.report.inert import Inert
-from minirl.report.markup import Markup, element
+from minirl.report.markup import Child, Markup, element
 from minirl.report.read import Sweep
 from minirl.report.tables import section, table
 
@@ -29,64 +30,45 @@ READING = (
 def switches(found: Sequence[Difference], inert: Sequence[Inert], everything: Sequence[Caution]) -> Markup:
     """What differs, what did nothing, what else to know."""
     arms = list(dict.fromkeys(arm for difference in found for arm in difference.values))
-    rows = [
-        element(
-            "tr",
-            element("th", element("code", difference.key)),
-            [
-                element(
-                    "td",
-                    element(
-                        "span",
-                        " | ".join(difference.values.get(arm, ("–",))),
-                        class_="changed" if difference.values.get(arm) != difference.values.get(arms[0]) else None,
-                    ),
-                    data_label=arm,
-                )
-                for arm in arms
-            ],
-        )
-        for difference in found
+    nothing = [
+        [element("code", one.switch), f" in {', '.join(map(quoted, one.arms))}: {one.evidence}."] for one in inert
     ]
-    nothing = "No switch was found to be without effect."
-    none = "None found."
     return section(
         "switches",
         "What differs between the arms, and only that",
         None,
-        table(("key", *arms), rows, "differences") if rows else element("p", "The arms do not differ in any key."),
+        table(("key", *arms), [_difference(difference, arms) for difference in found], "differences")
+        if found
+        else element("p", "The arms do not differ in any key."),
         element("h3", "Switches that did nothing here"),
-        element(
-            "ul",
-            [
-                element("li", element("code", one.switch), f" in {', '.join(one.arms)}: {one.evidence}.")
-                for one in inert
-            ],
-            class_="plainlist",
-        )
-        if inert
-        else element("p", nothing),
+        _listed(nothing, "No switch was found to be without effect."),
         element("h3", "Confounders and cautions"),
-        element(
-            "ul",
-            [
-                element(
-                    "li",
-                    element("span", "confounded", class_="tag") if one.pairs else None,
-                    " " if one.pairs else None,
-                    f"{one.text}{_pairs(one)}.",
-                )
-                for one in everything
-            ],
-            class_="plainlist",
-        )
-        if everything
-        else element("p", none),
+        _listed([_caution(one) for one in everything], "None found."),
     )
 
 
-def _pairs(caution: Caution) -> str:
-    return f"; concerns {', '.join(' with '.join(pair) for pair in caution.pairs)}" if caution.pairs else ""
+def _difference(difference: Difference, arms: Sequence[str]) -> Markup:
+    """One key; what is not as in the first arm stands out."""
+    first = difference.values.get(arms[0])
+    cells = []
+    for arm in arms:
+        values = difference.values.get(arm, ("–",))
+        text = element("span", " | ".join(values), class_="changed" if values != first else None)
+        cells.append(element("td", text, data_label=arm))
+    return element("tr", element("th", element("code", difference.key)), cells)
+
+
+def _caution(caution: Caution) -> list[Child]:
+    if not caution.pairs:
+        return [f"{caution.text}."]
+    pairs = ", ".join(" with ".join(map(quoted, pair)) for pair in caution.pairs)
+    return [element("span", "confounded", class_="tag"), f" {caution.text}; concerns {pairs}."]
+
+
+def _listed(entries: Sequence[Child], otherwise: str) -> Markup:
+    if not entries:
+        return element("p", otherwise)
+    return element("ul", [element("li", entry) for entry in entries], class_="plainlist")
 
 
 def footer(sweep: Sweep, now: float) -> Markup:
@@ -98,8 +80,9 @@ def footer(sweep: Sweep, now: float) -> Markup:
         for record in records
         if (git := record.get("git"))
     }
-    starts = {str(start.get("content")) for record in records if (start := record.get("coldstart"))}
+    starts = {str(start.get("content"))[:16] for record in records if (start := record.get("coldstart"))}
     entries = {
+        "Scale": sweep.scale or "not recorded",
         "Seeds": ", ".join(map(str, sweep.seeds)),
         "Settings of all arms": " ".join(sweep.base) or "none beyond the defaults",
         "Code": ", ".join(sorted(revisions)) or "not recorded",

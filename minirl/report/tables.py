@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from minirl.report.accounting import account, phases
+from minirl.report.accounting import Account, account, phases
 from minirl.report.differences import Difference
 from minirl.report.figures import figures
 from minirl.report.markup import Child, Markup, element
@@ -31,6 +31,11 @@ def table(head: Sequence[str], rows: Sequence[Markup], name: str) -> Markup:
         data_table=name,
     )
     return element("div", content, class_="scroll", role="region", aria_label=f"table: {name}", tabindex=0)
+
+
+def number_cell(label: str, *children: Child) -> Markup:
+    """A cell of digits; `label` is shown where the table has become cards."""
+    return element("td", children, class_="number", data_label=label)
 
 
 def exact(value: float | None) -> str | None:
@@ -103,22 +108,10 @@ def _arm_row(index: int, arm: Arm, found: Sequence[Difference], first: str) -> M
         element("th", swatch(index), f"{letter(index)} {arm.name}"),
         element("td", [element("div", element("code", text)) for text in changed] or "–", data_label="Differs in"),
         element("td", endings(arm.runs), data_label="Runs"),
-        element(
-            "td",
-            _mean_with_interval(list(figures(arm, "eval/avg", "end").values())),
-            class_="number",
-            data_label="Evaluation at the end",
-        ),
-        element(
-            "td", _number(sum(spent.seconds.values()) if spent else None), class_="number", data_label="Seconds per run"
-        ),
-        element(
-            "td",
-            _number(spent.tokens.get("response") if spent else None),
-            class_="number",
-            data_label="Response tokens",
-        ),
-        element("td", _number(spent.cpu_seconds if spent else None), class_="number", data_label="CPU seconds"),
+        number_cell("Evaluation at the end", _mean_with_interval(list(figures(arm, "eval/avg", "end").values()))),
+        number_cell("Seconds per run", _number(sum(spent.seconds.values()) if spent else None)),
+        number_cell("Response tokens", _number(spent.tokens.get("response") if spent else None)),
+        number_cell("CPU seconds", _number(spent.cpu_seconds if spent else None)),
     )
 
 
@@ -143,85 +136,52 @@ def accounts(sweep: Sweep) -> Markup | None:
     if not found:
         return None
     names = phases(found)
-    rows = []
-    for one in found:
-        whole = sum(one.seconds.values()) or 1.0
-        cells = [
-            element(
-                "td",
-                f"{one.seconds.get(name, 0.0):.3g}",
-                element("span", class_="share", style=f"--share:{one.seconds.get(name, 0.0) / whole:.3f}"),
-                class_="number",
-                data_label=name,
-            )
-            for name in names
-        ]
-        rows.append(
-            element(
-                "tr",
-                element("th", one.arm),
-                cells,
-                element(
-                    "td",
-                    f"{whole / one.num_updates:.3g}" if one.num_updates else "–",
-                    class_="number",
-                    data_label="per update",
-                ),
-                element("td", _number(one.tokens.get("prompt")), class_="number", data_label="prompt tokens"),
-                element("td", _number(one.tokens.get("response")), class_="number", data_label="response tokens"),
-                element(
-                    "td",
-                    _number(one.tokens_per_cpu_second),
-                    class_="number",
-                    data_label="response tokens per CPU second",
-                ),
-            )
-        )
+    head = ("Arm", *names, "per update", "prompt tokens", "response tokens", "response tokens per CPU s")
     return section(
         "time",
         "Where time and tokens went",
         "Wall seconds of one run in each phase of the loop (time/*), means over seeds; the bar is the share.",
-        table(
-            ("Arm", *names, "per update", "prompt tokens", "response tokens", "response tokens per CPU s"),
-            rows,
-            "accounts",
-        ),
+        table(head, [_account_row(one, names) for one in found], "accounts"),
+    )
+
+
+def _account_row(one: Account, names: Sequence[str]) -> Markup:
+    whole = sum(one.seconds.values())
+    phase_cells = []
+    for name in names:
+        spent = one.seconds.get(name, 0.0)
+        bar = element("span", class_="share", style=f"--share:{spent / whole if whole else 0:.3f}")
+        phase_cells.append(number_cell(name, f"{spent:.3g}", bar))
+    return element(
+        "tr",
+        element("th", one.arm),
+        phase_cells,
+        number_cell("per update", _number(whole / one.num_updates if one.num_updates else None)),
+        number_cell("prompt tokens", _number(one.tokens.get("prompt"))),
+        number_cell("response tokens", _number(one.tokens.get("response"))),
+        number_cell("response tokens per CPU second", _number(one.tokens_per_cpu_second)),
     )
 
 
 def runs_table(sweep: Sweep) -> Markup:
     """Every cell: how it ended, where it is, how to run it alone."""
-    rows = [
-        element(
-            "tr",
-            element("th", arm.name),
-            element("td", run.seed, data_label="Seed"),
-            element(
-                "td",
-                run.state,
-                [element("span", text, class_="note") for text in (run.record.get("reason"), *run.remarks) if text],
-                data_label="State",
-            ),
-            element("td", f"{run.version} of {run.horizon}", class_="number", data_label="Updates"),
-            element("td", element("code", run.folder.name), data_label="Folder"),
-            element(
-                "td",
-                element("code", f"minirl run {shlex.join(map(str, run.record.get('overrides') or arm.overrides))}"),
-                data_label="Alone",
-            ),
-        )
-        for arm in sweep.distinct_arms
-        for run in arm.runs
-    ]
-    return section(
-        "runs",
-        "Every run",
-        None,
-        element(
-            "details",
-            element("summary", f"{len(rows)} runs: {endings(sweep.runs)}"),
-            table(("Arm", "Seed", "State", "Updates", "Folder", "Alone"), rows, "runs"),
-        ),
+    rows = [_run_row(arm, run) for arm in sweep.distinct_arms for run in arm.runs]
+    summary = element("summary", f"{len(rows)} runs: {endings(sweep.runs)}")
+    content = table(("Arm", "Seed", "State", "Updates", "Folder", "Alone"), rows, "runs")
+    return section("runs", "Every run", None, element("details", summary, content))
+
+
+def _run_row(arm: Arm, run: Run) -> Markup:
+    notes = [text for text in (run.record.get("reason"), *run.remarks) if text]
+    command = f"minirl run {shlex.join(map(str, run.record.get('overrides') or arm.overrides))}"
+    return element(
+        "tr",
+        element("th", arm.name),
+        number_cell("Seed", run.seed),
+        element("td", run.state, [element("span", note, class_="note") for note in notes], data_label="State"),
+        number_cell("Updates", f"{run.version} of {run.horizon}"),
+        element("td", element("code", run.folder.name), data_label="Folder"),
+        element("td", element("code", command), data_label="Alone"),
     )
 
 

@@ -13,6 +13,7 @@ from minirl.report.claims import evaluate
 from minirl.report.confounders import cautions
 from minirl.report.differences import differences
 from minirl.report.findings import Judgement, Verdict
+from minirl.report.grammar import quoted
 from minirl.report.inert import inert_switches
 from minirl.report.page import write_page
 from minirl.report.read import Sweep, read_sweep
@@ -39,7 +40,10 @@ def show(sweep: Sweep, judgements: list[Judgement], console: Console) -> None:
         for one in judgements:
             words = (one.verdict, one.claim.text, wording.effect(one.finding), wording.reason(one, len(judgements)))
             console.print(" | ".join(words), soft_wrap=True, highlight=False, markup=False)
-    notes = [f"no effect here: {one.switch} in {', '.join(one.arms)} ({one.evidence})" for one in inert_switches(sweep)]
+    notes = [
+        f"no effect here: {one.switch} in {', '.join(map(quoted, one.arms))} ({one.evidence})"
+        for one in inert_switches(sweep)
+    ]
     doubts = cautions(sweep, differences(sweep))
     notes += [f"{'confounded' if doubt.pairs else 'note'}: {doubt.text}" for doubt in doubts]
     for note in notes:

@@ -11,7 +11,7 @@ from minirl.report.estimates import interval_plot
 from minirl.report.findings import Finding, Judgement, Verdict
 from minirl.report.markup import Child, Markup, element
 from minirl.report.read import Sweep
-from minirl.report.tables import exact, section, table
+from minirl.report.tables import exact, number_cell, section, table
 
 CIRCLE = "M10 1.5a8.5 8.5 0 1 0 .01 0z"
 ICONS = {  # a different shape for each, so that colour says nothing that shape does not
@@ -75,41 +75,22 @@ def _verdict_row(sweep: Sweep, one: Judgement, doubts: Sequence[Caution]) -> Mar
     finding, claim = one.finding, one.claim
     low, high = finding.interval or (None, None)
     p = finding.evidence.p if finding.evidence else None
-    beside = companion(claim, sweep)
-    more: list[Child] = [element("span", remark, class_="note") for remark in finding.remarks]
-    if beside is not None:
-        more.append(
-            element(
-                "span",
-                f"On free routing ({beside.claim.metric}): {wording.effect(beside)}. "
-                "With replayed routes the mismatch is smaller by construction.",
-                class_="note",
-            )
-        )
-    if doubts:
-        more.append(
-            element("span", element("span", "confounded", class_="tag"), " see the cautions below", class_="note")
-        )
+    test = element("span", wording.test_name(claim), class_="note")
+    statement = element("span", wording.statement(claim), class_="note")
     return element(
         "tr",
         element("td", verdict_mark(one.verdict)),
-        element(
-            "td",
-            element("b", claim.text),
-            element("span", wording.statement(claim), class_="note"),
-            more,
-            _by_seed(finding),
-        ),
+        element("td", element("b", claim.text), statement, _remarks(sweep, finding, doubts), _by_seed(finding)),
         element(
             "td",
             element("span", wording.effect(finding), class_="number"),
             interval_plot(finding),
-            element("span", wording.test_name(claim), class_="note"),
+            test,
             data_label="Effect",
         ),
-        element("td", finding.num_seeds, class_="number", data_label="Seeds"),
-        element("td", "–" if p is None else f"{p:.2g}", class_="number", data_label="p"),
-        element("td", "–" if one.adjusted is None else f"{one.adjusted:.2g}", class_="number", data_label="p, Holm"),
+        number_cell("Seeds", finding.num_seeds),
+        number_cell("p", "–" if p is None else f"{p:.2g}"),
+        number_cell("p, Holm", "–" if one.adjusted is None else f"{one.adjusted:.2g}"),
         class_=kind(one.verdict),
         data_effect=exact(finding.effect),
         data_low=exact(low),
@@ -119,6 +100,20 @@ def _verdict_row(sweep: Sweep, one: Judgement, doubts: Sequence[Caution]) -> Mar
         data_seeds=finding.num_seeds,
         data_verdict=one.verdict,
     )
+
+
+def _remarks(sweep: Sweep, finding: Finding, doubts: Sequence[Caution]) -> list[Markup]:
+    """What was left out, the same on free routing, and whether a confounder concerns these arms."""
+    notes: list[Child] = list(finding.remarks)
+    beside = companion(finding.claim, sweep)
+    if beside is not None:
+        notes.append(
+            f"On free routing ({beside.claim.metric}): {wording.effect(beside)}. "
+            "With replayed routes the mismatch is smaller by construction."
+        )
+    if doubts:
+        notes.append([element("span", "confounded", class_="tag"), " see the cautions below"])
+    return [element("span", note, class_="note") for note in notes]
 
 
 def _by_seed(finding: Finding) -> Markup | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import floor, log10
 
 from minirl.report.findings import Finding, Judgement, Verdict
-from minirl.report.grammar import COUNTS, Claim, Relation
+from minirl.report.grammar import COUNTS, Claim, Relation, quoted
 from minirl.report.statistics import LEVEL, MOST_SEEDS, SEEDS_FOR_INTERVAL, SEEDS_FOR_VERDICT
 
 MOST_DECIMALS = 7
@@ -27,8 +27,8 @@ def effect(finding: Finding) -> str:
     if finding.effect is None:
         return "no figure"
     if finding.claim.relation in COUNTS:
-        parts = [f"{sum(seeds.values()):.0f} of {len(seeds)} in {arm}" for arm, seeds in finding.values.items()]
-        return f"collapsed: {', '.join(parts)}"
+        parts = [f"{sum(seeds.values()):.0f} of {len(seeds)} in {quoted(arm)}" for arm, seeds in finding.values.items()]
+        return f"collapsed: {'; '.join(parts)}"
     sign = "+" if finding.claim.relation in (Relation.greater, Relation.less, Relation.within) else ""
     texts = rounded([finding.effect, *(finding.interval or ())], sign)
     value = f"{finding.quantity} = {texts[0]}"
@@ -82,19 +82,20 @@ def test_name(claim: Claim) -> str:
 
 def statement(claim: Claim) -> str:
     """The claim as the test reads it: metric, at, relation, margin."""
+    arms = [quoted(arm) for arm in claim.arms]
     if claim.relation in COUNTS:
         word = "more" if claim.relation == Relation.collapsed else "fewer"
-        against = f"than of {claim.arms[1]}" if len(claim.arms) == 2 else f"than {claim.margin:.0%}"
-        return f"{word} seeds of {claim.arms[0]} collapse {against}"
+        against = f"than of {arms[1]}" if len(arms) == 2 else f"than {claim.margin:.0%}"
+        return f"{word} seeds of {arms[0]} collapse {against}"
     what = f"{claim.metric} at {claim.at}" if claim.at in ("end", "peak") else f"{claim.metric}, {claim.at}"
     margin = claim.margin or 0.0
     chain = {Relation.greater: " > ", Relation.less: " < "}.get(claim.relation)
     if chain is not None:
-        return f"{what}: {chain.join(claim.arms)}{f', by more than {margin:g}' if margin else ''}"
+        return f"{what}: {chain.join(arms)}{f', by more than {margin:g}' if margin else ''}"
     return {
-        Relation.within: f"{what}: {claim.arms[0]} and {claim.arms[-1]} differ by less than {margin:g}",
-        Relation.ratio: f"{what}: {claim.arms[0]} / {claim.arms[-1]} {'>' if margin >= 1 else '<'} {margin:g}",
-        Relation.converges: f"{what}: {', '.join(claim.arms)} come together to within {margin:g}",
+        Relation.within: f"{what}: {arms[0]} and {arms[-1]} differ by less than {margin:g}",
+        Relation.ratio: f"{what}: {arms[0]} / {arms[-1]} {'>' if margin >= 1 else '<'} {margin:g}",
+        Relation.converges: f"{what}: {', '.join(arms)} come together to within {margin:g}",
     }[claim.relation]
 
 

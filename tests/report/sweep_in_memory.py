@@ -39,7 +39,9 @@ def arm(name: str, runs: Sequence[Run], **more: Any) -> Arm:
 
 def sweep(arms: Sequence[Arm], claims: Sequence[Mapping[str, Any]] = ()) -> Sweep:
     seeds = sorted({run.seed for arm in arms for run in arm.runs})
-    return Sweep(Path("sweep"), "sweep", "A sweep", (), {arm.name: arm for arm in arms}, tuple(seeds), tuple(claims))
+    return Sweep(
+        Path("sweep"), "sweep", "A sweep", None, (), {arm.name: arm for arm in arms}, tuple(seeds), tuple(claims)
+    )
 
 
 def ending_at(values: Mapping[str, Sequence[float] | Mapping[int, float]], metric: str = "eval/avg") -> list[Arm]:

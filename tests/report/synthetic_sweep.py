@@ -292,6 +292,7 @@ def write_sweep(
     plan = {
         "name": folder.name,
         "title": title,
+        "scale": "toy",
         "arms": {name: arms[name][0] if name in arms else [] for name in names},
         "base": ["num_mini_batches=8"],
         "seeds": seeds,
