@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from minirl.config import ConfigError
 from minirl.types import Statistics, figures, merge
 
 Item = TypeVar("Item")
@@ -30,6 +31,8 @@ class World:
     @classmethod
     def join(cls, device: str) -> World:
         """Joins the ranks that torchrun started, or makes a world of one. `device`: "auto", "cpu" or "cuda"."""
+        if device == "cuda" and not torch.cuda.is_available():
+            raise ConfigError("run.device=cuda: torch sees no GPU here; use run.device=auto or cpu")
         cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
         rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if cuda else torch.device("cpu")

@@ -36,3 +36,26 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def small_coldstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An outputs folder that holds the cold start of SMALL: made once for all tests that run something."""
+    from small_runs import SMALL
+
+    from minirl import coldstart
+    from minirl.compose import load
+    from minirl.world import World
+
+    made = tmp_path_factory.mktemp("outputs")
+    world = World.join("cpu")
+    coldstart.ensure(load([*SMALL, f"run.outputs={made}"]), world, print)
+    world.leave()
+    return made
+
+
+@pytest.fixture
+def outputs(small_coldstart: Path, tmp_path: Path) -> Path:
+    """A fresh outputs folder that shares the small cold start."""
+    (tmp_path / "coldstarts").symlink_to(small_coldstart / "coldstarts")
+    return tmp_path

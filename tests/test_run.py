@@ -1,6 +1,5 @@
 """A real run, small: cold start, rollouts, updates, resume. One cold start serves all tests of this file."""
 
-import json
 import os
 import signal
 import subprocess
@@ -9,67 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
+from small_runs import SMALL, rows, start
 
-from minirl.compose import compose
 from minirl.record import RunRecord, State
-from minirl.run import run
 from minirl.types import Diverged
-
-SMALL = [
-    "task.digits=2",
-    "model.hidden_size=32",
-    "model.num_layers=2",
-    "model.num_experts=4",
-    "model.num_experts_per_token=2",
-    "coldstart.batch_size=64",
-    "coldstart.min_steps=300",
-    "coldstart.max_steps=800",
-    "coldstart.target_accuracy=0.12",
-    "coldstart.eval_problems=64",
-    "prompts_per_mini_batch=4",
-    "group_size=4",
-    "num_updates=8",
-    "eval.every=4",
-    "eval.num_problems=8",
-    "train.checkpoint_every=4",
-    "train.optim.warmup_updates=2",
-    "metrics.live_every=4",
-]
-
-
-@pytest.fixture(scope="session")
-def coldstart_outputs(tmp_path_factory):
-    """An outputs folder that holds the cold start of SMALL."""
-    from minirl import coldstart
-    from minirl.compose import load
-    from minirl.world import World
-
-    outputs = tmp_path_factory.mktemp("outputs")
-    world = World.join("cpu")
-    coldstart.ensure(load([*SMALL, f"run.outputs={outputs}"]), world, print)
-    world.leave()
-    return outputs
-
-
-@pytest.fixture
-def outputs(coldstart_outputs, tmp_path):
-    """A fresh outputs folder that shares the cold start."""
-    (tmp_path / "coldstarts").symlink_to(coldstart_outputs / "coldstarts")
-    return tmp_path
-
-
-def start(outputs: Path, *overrides: str) -> tuple[State, Path]:
-    words = [*SMALL, f"run.outputs={outputs}", *overrides]
-    before = set((outputs / "runs").glob("*")) if (outputs / "runs").exists() else set()
-    state = run(compose(words), words)
-    folders = set((outputs / "runs").glob("*"))
-    return state, (folders - before or folders).pop()
-
-
-def rows(folder: Path) -> list[dict[str, float]]:
-    """metrics.jsonl without the figures that measure the machine."""
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [{k: v for k, v in json.loads(line).items() if not k.startswith("time/")} for line in lines]
 
 
 def command(outputs: Path, *overrides: str) -> list[str]:
