@@ -367,7 +367,7 @@ def test_what_is_refused(override, outputs):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the device is there")
 def test_a_device_that_is_not_there(outputs):
-    with pytest.raises(ConfigError, match="run.device=cuda"):
+    with pytest.raises(ConfigError, match=r"run\.device=cuda"):
         start(outputs, "run.device=cuda")
 
 
