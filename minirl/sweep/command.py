@@ -142,6 +142,7 @@ class SweepCommand:
         self._say(
             f"CPU seconds: {runs + starts:.0f} in all ({runs:.0f} runs, {starts:.0f} cold start); {spent:.0f} now"
         )
+        self._say("repeat the command to run what is missing" if failed else f"next: minirl report {folder.name}")
         return FAILED if failed else OK
 
     def _say(self, line: str) -> None:
