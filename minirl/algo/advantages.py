@@ -66,6 +66,6 @@ BASELINES: dict[Advantage, Baseline] = {
 
 def advantages(values: Tensor, graded: Tensor, group_size: int, baseline: Baseline) -> Tensor:
     """A_i of every response, [B] in the dtype of the rewards; 0 where not graded or where the group is all equal."""
-    teaches = graded.view(-1, group_size) & mixed_groups(values, graded, group_size)[:, None]
-    centred = baseline(by_group(values, group_size), graded.view(-1, group_size))
-    return torch.where(teaches, centred, 0.0).view(-1).to(values.dtype)
+    rewards, known = by_group(values, group_size), graded.view(-1, group_size)
+    teaches = known & mixed_groups(values, graded, group_size)[:, None]
+    return torch.where(teaches, baseline(rewards, known), 0.0).view(-1).to(values.dtype)

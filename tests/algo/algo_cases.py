@@ -4,33 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import torch
-from hydra import compose, initialize_config_dir
-from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 from torch import Tensor
 
 from minirl.algo.algorithm import PolicyGradient, build
-from minirl.config import AlgoConfig, Config
+from minirl.compose import choices, load
+from minirl.config import AlgoConfig
 from minirl.streams import stream
 from minirl.types import LossTerms, OldPolicy, Rewards, RolloutBatch, Routes, TrainBatch, select
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
-METHODS = sorted(path.stem for path in (CONF / "algo").glob("*.yaml"))
+METHODS = sorted(choices("algo"))
 VOCABULARY = 9
 
 
 @cache
 def algo_config(name: str, *overrides: str) -> AlgoConfig:
-    """conf/algo/<name>.yaml, composed in the full configuration and typed."""
-    ConfigStore.instance().store("minirl_schema", node=Config)
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = OmegaConf.to_object(compose("config", overrides=[f"algo={name}", *overrides]))
-    assert isinstance(config, Config)
-    return config.algo
+    """conf/algo/<name>.yaml, composed in the full configuration; overrides as a person types them."""
+    if not overrides:
+        return load([f"algo={name}"]).algo
+    changes = OmegaConf.from_dotlist([override.removeprefix("algo.") for override in overrides])
+    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(algo_config(name)), changes))
+    assert isinstance(config, AlgoConfig)
+    return config
 
 
 def algorithm(name: str, *overrides: str) -> PolicyGradient:

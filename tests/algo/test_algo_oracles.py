@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
 import published
 import pytest
 import torch
@@ -144,3 +146,31 @@ def test_decoupled_ppo_identity() -> None:
             expected = -torch.autograd.grad(objective, view.theta, retain_graph=True)[0]
             found = gradient(algo, prepared(algo, sample.batch), sample.logprobs())[0]
             assert relative(sample.padded(found), expected) < 1e-12
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_equal_rewards_teach_nothing(name: str) -> None:
+    """Every group all right or all wrong: advantage, loss and gradient are exactly 0, whatever the baseline divides by."""
+    algo, sample = algorithm(name), DRAWS[0]
+    values = torch.arange(len(sample.batch)).div(8, rounding_mode="floor").remainder(2).float() * 0.1
+    batch = prepared(algo, replace(sample.batch, rewards=replace(sample.batch.rewards, values=values)))
+    found, terms = gradient(algo, batch, sample.logprobs())
+    assert not batch.advantages.any() and not found.any() and terms.loss.item() == 0.0
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_float32_is_enough(name: str) -> None:
+    """The dtype of training: the same gradient to 1e-4 of its norm, every term in float32 (masks apart)."""
+    algo, sample = algorithm(name), DRAWS[1]
+    batch = sample.batch
+    single = replace(
+        batch,
+        rollouts=replace(batch.rollouts, rollout_logprobs=batch.rollouts.rollout_logprobs.float()),
+        old=replace(batch.old, logprobs=batch.old.logprobs.float()),
+        rewards=replace(batch.rewards, values=batch.rewards.values.float()),
+    )
+    expected = gradient(algo, prepared(algo, batch), sample.logprobs())[0]
+    found, terms = gradient(algo, prepared(algo, single), sample.logprobs().float())
+    floats = {getattr(terms, spec.name).dtype for spec in fields(terms)}
+    assert floats == {torch.float32, torch.bool}
+    assert float((found - expected).norm()) < 1e-4 * float(expected.norm())
