@@ -14,25 +14,13 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from minirl.config import (
-    AggregationKind,
-    Anchor,
-    Config,
-    ConfigError,
-    FactorConfig,
-    GradientClip,
-    Level,
-    ModelConfig,
-    Numerics,
-    ProductConfig,
-    Region,
-    RejectConfig,
-    Routing,
-    TrustRegionConfig,
-)
+from minirl.algorithm_rules import algorithm_notes, algorithm_problems
+from minirl.config import Config, ConfigError, GradientClip, ModelConfig, Numerics, Routing
 from minirl.suggest import did_you_mean
 
-ENGINES = ("torch",)
+ENGINES = ("torch", "vllm")
+# what only vllm reads: null for torch
+VLLM_KEYS = ("max_sequence_tokens", "cache_mib", "prefix_caching", "sleep")
 FAMILIES = ("qwen3", "qwen3_moe")
 DEVICES = ("auto", "cpu", "cuda")
 COMPUTE_DTYPES = ("float32", "bfloat16")
@@ -43,14 +31,6 @@ TASK_KEYS = {
     "reasoning_gym": ("dataset", "options"),
 }
 STYLES = {"addition": ("reversed", "carry"), "chain": ("count", "plain"), "reasoning_gym": ("answer",)}
-# which keys of a trust region each kind reads; `dual` is an option of ratio
-REGION_KEYS: dict[Region, tuple[str, ...]] = {
-    Region.none: (),
-    Region.ratio: ("low", "high"),
-    Region.tv: ("delta",),
-    Region.kl: ("delta",),
-    Region.soft: ("tau_positive", "tau_negative"),
-}
 # the names under which a Hugging Face config counts experts
 EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 
@@ -85,11 +65,9 @@ def _problems(config: Config) -> Iterator[str]:
     yield from _names(config)
     yield from _sizes(config)
     yield from _schedule(config)
-    yield from _weights(config)
-    yield from _trust_region(config.algo.trust_region)
-    yield from _rejection(config.algo.reject)
-    yield from _aggregation(config)
+    yield from algorithm_problems(config.algo)
     yield from _sampling(config)
+    yield from _engine(config)
     yield from _model(config)
     yield from _optimizer(config)
     yield from _places(config)
@@ -215,74 +193,6 @@ def _schedule(config: Config) -> Iterator[str]:
         yield f"metrics.collapse_margin={config.metrics.collapse_margin}: expected a positive number of standard errors"
 
 
-def _bounds(key: str, part: FactorConfig | ProductConfig | RejectConfig) -> Iterator[str]:
-    low, high = part.low, part.high
-    if low is not None and low < 0:
-        yield f"{key}.low={low}: a ratio is never negative, expected at least 0 or null"
-    if high is not None and high <= 0:
-        yield f"{key}.high={high}: expected a positive ratio or null"
-    if low is not None and high is not None and low > high:
-        yield f"{key}.low={low} is above {key}.high={high}"
-
-
-def _weights(config: Config) -> Iterator[str]:
-    weight = config.algo.is_weight
-    for name, factor in (("staleness", weight.staleness), ("discrepancy", weight.discrepancy)):
-        key = f"algo.is_weight.{name}"
-        yield from _bounds(key, factor)
-        if factor.level is Level.none and not (factor.low is None and factor.high is None):
-            yield f"{key}.level=none leaves nothing to bound: set {key}.low=null {key}.high=null, or choose a level"
-    yield from _bounds("algo.is_weight.product", weight.product)
-    no_factor = weight.staleness.level is Level.none and weight.discrepancy.level is Level.none
-    if no_factor and not (weight.product.low is None and weight.product.high is None):
-        yield (
-            "algo.is_weight: both levels are none, so the product is 1 and there is nothing to bound: set "
-            "algo.is_weight.product.low=null algo.is_weight.product.high=null"
-        )
-
-
-def _trust_region(region: TrustRegionConfig) -> Iterator[str]:
-    key, used = "algo.trust_region", REGION_KEYS[region.kind]
-    for name in ("low", "high", "delta", "tau_positive", "tau_negative", "dual"):
-        value = getattr(region, name)
-        if name in used and value is None:
-            yield f"{key}.{name}=null: {key}.kind={region.kind} needs a number"
-        elif value is not None and name not in used and not (name == "dual" and region.kind is Region.ratio):
-            choice = "; or choose algo=minirl_no_clip" if region.kind is Region.none else ""
-            yield f"{key}.{name}={value}: {key}.kind={region.kind} does not use it, set {key}.{name}=null{choice}"
-        elif value is not None and (value < 0 if name in ("low", "high") else value <= 0):
-            yield f"{key}.{name}={value}: expected a positive number"
-    if region.kind is Region.none:
-        return
-    if region.low is not None and region.low > 1:
-        yield f"{key}.low={region.low}: it is taken off 1, expected at most 1"
-    if region.dual is not None and region.dual <= 1:
-        yield f"{key}.dual={region.dual}: it caps ratios above 1, expected more than 1"
-    if region.kind in (Region.tv, Region.kl) and region.level is not Level.token:
-        yield f"{key}.level={region.level}: {key}.kind={region.kind} is a divergence per token, use level=token"
-    elif region.level is Level.none:
-        yield f"{key}.level=none leaves nothing to bound: use {key}.kind=none (algo=minirl_no_clip)"
-
-
-def _rejection(reject: RejectConfig) -> Iterator[str]:
-    bounded = not (reject.low is None and reject.high is None)
-    yield from _bounds("algo.reject", reject)
-    if reject.level is Level.none and bounded:
-        yield "algo.reject.level=none has no ratio to bound: set algo.reject.low=null algo.reject.high=null"
-    if reject.level is not Level.none and not bounded:
-        yield f"algo.reject.level={reject.level} without algo.reject.low or algo.reject.high rejects nothing"
-
-
-def _aggregation(config: Config) -> Iterator[str]:
-    part = config.algo.aggregation
-    if part.kind is AggregationKind.token_sum_norm and (part.length is None or part.length < 1):
-        yield f"algo.aggregation.length={part.length}: kind=token_sum_norm divides by it, set a number of tokens"
-    if part.kind is not AggregationKind.token_sum_norm and part.length is not None:
-        yield f"algo.aggregation.length={part.length}: kind={part.kind} does not use it, set it to null"
-    if part.scale <= 0:
-        yield f"algo.aggregation.scale={part.scale}: expected a positive factor"
-
-
 def _sampling(config: Config) -> Iterator[str]:
     sampling = config.sampling
     if sampling.temperature <= 0:
@@ -298,6 +208,30 @@ def _sampling(config: Config) -> Iterator[str]:
         yield f"eval.max_response_tokens={config.eval.max_response_tokens}: expected at least 1, or null for sampling's"
     if not 0 <= config.task.max_verifier_error_rate <= 1:
         yield f"task.max_verifier_error_rate={config.task.max_verifier_error_rate}: expected a share from 0 to 1"
+
+
+def _engine(config: Config) -> Iterator[str]:
+    engine = config.engine
+    if engine.max_rollout_seconds <= 0:
+        yield f"engine.max_rollout_seconds={engine.max_rollout_seconds}: expected a positive number of seconds"
+    for name in VLLM_KEYS:
+        value = getattr(engine, name)
+        if engine.name == "vllm" and value is None:
+            yield f"engine.{name}=null: engine=vllm needs it"
+        elif engine.name == "torch" and value is not None:
+            yield f"engine.{name}={value}: engine=torch has no such key, set it to null"
+    if engine.name != "vllm":
+        return
+    if engine.numerics is Numerics.int4:
+        yield "engine.numerics=int4: vLLM has no such format for all of a model; engine=torch emulates it"
+    if engine.cache_mib is not None and engine.cache_mib < 1:
+        yield f"engine.cache_mib={engine.cache_mib}: expected at least 1"
+    limit = engine.max_sequence_tokens
+    if limit is not None and limit <= config.sampling.max_response_tokens:
+        yield (
+            f"engine.max_sequence_tokens={limit} cannot hold a prompt and "
+            f"sampling.max_response_tokens={config.sampling.max_response_tokens}: use more"
+        )
 
 
 def _model(config: Config) -> Iterator[str]:
@@ -362,21 +296,6 @@ def _places(config: Config) -> Iterator[str]:
 
 def notes(config: Config) -> Iterator[str]:
     """What is allowed and yet worth knowing."""
-    algo, updates = config.algo, config.num_mini_batches
-    region, staleness = algo.trust_region, algo.is_weight.staleness
-    if updates == 1:
-        if algo.routing is Routing.r2:
-            yield "algo.routing=r2 is live at num_mini_batches=1: the replayed choice is the one just made"
-        if region.kind is not Region.none and region.anchor is Anchor.old:
-            yield "the trust region is inert at num_mini_batches=1: pi_theta is pi_old when its gradient is taken"
-        if staleness.level is not Level.none:
-            yield "the staleness factor is 1 at num_mini_batches=1"
-    elif staleness.level is Level.none:
-        yield (
-            f"uncorrected off-policy: algo.is_weight.staleness.level=none with num_mini_batches={updates}, so all but "
-            "the first update of a batch use data of an older policy as if it were their own"
-        )
-    if algo.routing is Routing.r3:
-        yield "algo.routing=r3 measures mismatch/* on replayed routes, so it falls by construction: see mismatch_live/*"
+    yield from algorithm_notes(config.algo, config.num_mini_batches)
     if config.engine.numerics is Numerics.fp32:
         yield "engine.numerics=fp32: the engine samples from pi_old to rounding, so the discrepancy factor is 1"

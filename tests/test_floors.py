@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # From the ground up. A room imports itself and the floors below; rooms of one floor never see one another.
 FLOORS = (
     ("config", "types"),
-    ("suggest", "streams", "clock", "world", "record"),
+    ("suggest", "algorithm_rules", "streams", "clock", "world", "record"),
     ("validate", "compose"),
     ("identity",),
     ("interfaces",),

@@ -1,0 +1,133 @@
+"""What is read from disk while runs are being written."""
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from minirl.sweep.display import duration, number, table
+from minirl.sweep.job import Answer
+from minirl.sweep.outcome import conclude, is_alive, last_words, manner_of_death
+from minirl.sweep.status import Standing, Status, find_run, last_rows, run_status, seconds_left
+
+
+def row(version: int, **figures: Any) -> dict[str, Any]:
+    return {
+        "version": version,
+        "reward/mean": 0.5,
+        "time/update": 1.5,
+        "time/update_cpu": 9.0,
+        "time/eval": 0.5,
+    } | figures
+
+
+def write_run(folder: Path, rows: list[dict[str, Any]], tail: str = "", **record: Any) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows) + tail)
+    whole = {"state": "running", "num_updates": 10, "pid": os.getpid(), "host": socket.gethostname()} | record
+    (folder / "run.json").write_text(json.dumps(whole))
+    return folder
+
+
+def test_progress_is_the_last_complete_row(tmp_path: Path) -> None:
+    """Wall seconds per row, CPU seconds left aside; a torn line is not there yet; NaN was written as null."""
+    rows = [row(0, **{"eval/avg": 0.25}), row(1), row(2, **{"reward/mean": None})]
+    status = run_status(write_run(tmp_path, rows, '{"version": 3, "rew'), "a", 0)
+    assert (status.state, status.updates, status.num_updates) == ("running", 3, 10)
+    assert (status.reward, status.score) == (0.5, 0.25)
+    assert status.pace == 2.0 and status.seconds_left == 14.0
+
+
+def test_the_last_row_holds_the_final_evaluation_only(tmp_path: Path) -> None:
+    status = run_status(write_run(tmp_path, [row(version) for version in range(11)], state="finished"), "a", 0)
+    assert status.updates == 10 and status.seconds_left == 0.0
+
+
+def test_a_long_file_is_read_from_its_end(tmp_path: Path) -> None:
+    write_run(tmp_path, [row(version, filler="x" * 1000) for version in range(300)])
+    rows = last_rows(tmp_path / "metrics.jsonl")
+    assert rows[-1]["version"] == 299 and 30 < len(rows) < 100
+
+
+def test_what_has_not_begun_is_pending(tmp_path: Path) -> None:
+    status = run_status(tmp_path / "nowhere", "a", 0)
+    assert (status.state, status.updates, status.pace) == ("pending", 0, None)
+
+
+def cell(state: str, updates: int = 0, pace: float | None = None) -> Status:
+    return Status("a", 0, state, updates, 10 if pace else None, pace, None, None, 0.0, None, None)
+
+
+def test_time_left_counts_what_runs_and_what_waits() -> None:
+    assert seconds_left([cell("running"), cell("pending")], 2) is None  # nothing is known yet
+    assert seconds_left([cell("running", 5, 2.0)], 1) == 10.0
+    # 10 s of the running one, 20 s for the one that waits, on two slots
+    assert seconds_left([cell("running", 5, 2.0), cell("pending")], 2) == 15.0
+    assert seconds_left([cell("running", 5, 2.0), cell("pending")], 1) == 30.0
+    # never less than what the slowest run needs by itself
+    assert seconds_left([cell("running", 0, 2.0), cell("finished", 10, 2.0)], 8) == 20.0
+    assert seconds_left([cell("finished", 10, 2.0), cell(Standing.same), cell(Standing.excluded)], 1) == 0.0
+
+
+def test_a_dead_process_is_lost_and_one_elsewhere_is_believed(tmp_path: Path) -> None:
+    gone = 2**22 + 12345  # above the largest process number
+    assert run_status(write_run(tmp_path / "a", [row(0)], pid=gone), "a", 0).state == "lost"
+    assert run_status(write_run(tmp_path / "b", [row(0)], pid=gone, host="elsewhere"), "b", 0).state == "running"
+    assert run_status(write_run(tmp_path / "c", [row(0)], pid=gone, state="finished"), "c", 0).state == "finished"
+    assert not is_alive({})
+
+
+@pytest.mark.parametrize(
+    ("before", "answer", "exit_code", "after", "reason"),
+    [
+        (None, None, -11, "failed", "its process was killed by SIGSEGV"),
+        (None, None, 3, "failed", "its process ended with exit code 3 and without a word"),
+        (None, Answer(None, "ConfigError", "no"), 0, "failed", "ConfigError: no"),
+        (None, Answer("finished"), 0, "finished", None),
+        ("running", None, -9, "failed", "its process was killed by SIGKILL (out of memory?)"),
+        ("running", Answer("interrupted"), 0, "interrupted", "stopped by Ctrl-C: repeat the command to go on"),
+        ("failed", Answer(None, "ValueError", "x"), 0, "failed", "as recorded"),
+        ("diverged", Answer("diverged"), 0, "diverged", "as recorded"),
+    ],
+)
+def test_the_record_is_set_right_where_the_process_could_not(
+    tmp_path: Path, before: str | None, answer: Answer | None, exit_code: int, after: str, reason: str | None
+) -> None:
+    if before is not None:
+        write_run(tmp_path, [], state=before, pid=77, reason="as recorded")
+    assert conclude(tmp_path, {"arm": "a", "seed": 1}, 77, exit_code, answer) == after
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert (record["state"], record["reason"], record["pid"]) == (after, reason, 77)
+
+
+def test_a_run_of_another_process_is_left_alone(tmp_path: Path) -> None:
+    write_run(tmp_path, [row(0)])
+    before = (tmp_path / "run.json").read_bytes()
+    assert conclude(tmp_path, {}, 77, 0, Answer(None, "Busy", "is being run")) == "busy"
+    write_run(tmp_path, [row(0)], state="finished")
+    assert conclude(tmp_path, {}, 77, 0, Answer("finished")) == "finished"  # done already, by an earlier process
+    assert json.loads(before)["pid"] == json.loads((tmp_path / "run.json").read_text())["pid"] == os.getpid()
+
+
+def test_last_words_are_the_end_of_the_log(tmp_path: Path) -> None:
+    assert last_words(tmp_path) == []
+    (tmp_path / "log.txt").write_text("\n".join(map(str, range(9))) + "\n\n")
+    assert last_words(tmp_path) == ["5", "6", "7", "8"]
+    assert manner_of_death(-15) == "its process was killed by SIGTERM"
+
+
+def test_a_run_is_found_by_path_and_by_name(own_folder: Path) -> None:
+    folder = write_run(Path("outputs/sweeps/x/abc-s0"), [])
+    assert find_run("abc-s0", Path("outputs")) == find_run(str(folder), Path("outputs")) == folder
+
+
+def test_the_table_is_plain_text_without_a_terminal() -> None:
+    console = Console(width=100, record=True, force_terminal=False)
+    console.print(table([cell("failed"), cell("running", 5, 2.0)], "[x]", 75.0))
+    text = console.export_text()
+    assert "[x]" in text and "FAILED" in text and "5/10" in text and "about 1:15 left" in text
+    assert (duration(3723), duration(59.6), duration(None), number(None)) == ("1:02:03", "1:00", "?", "")
