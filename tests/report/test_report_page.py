@@ -195,6 +195,15 @@ def test_series_of_the_cursor_are_means_of_the_rows(folder: Path, root: Node) ->
         assert one["mean"] == pytest.approx(np.mean(rows, axis=0).tolist(), rel=1e-4)
 
 
+def test_what_climbs_within_every_batch_is_drawn_as_batch_means(folder: Path, root: Node) -> None:
+    """N = 8: staleness and clipping start again with every batch."""
+    [script] = root.all("script", id="series")
+    arm = next(one for one in json.loads(script.words())["clip/fraction"] if one["name"] == "MiniRL")
+    runs = [[row["clip/fraction"] for row in rows if "clip/fraction" in row] for rows in raw(folder, "MiniRL").values()]
+    assert arm["versions"] == list(range(0, 96, 8))
+    assert arm["mean"] == pytest.approx(np.mean(runs, axis=0).reshape(12, 8).mean(axis=1).tolist(), rel=1e-4)
+
+
 # --- the document -------------------------------------------------------------------------------------------------
 
 
