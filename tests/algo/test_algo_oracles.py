@@ -150,7 +150,7 @@ def test_decoupled_ppo_identity() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_equal_rewards_teach_nothing(name: str) -> None:
-    """Every group all right or all wrong: advantage, loss and gradient are exactly 0, whatever the baseline divides by."""
+    """Every group all right or all wrong: advantage, loss and gradient are 0, whatever the baseline divides by."""
     algo, sample = algorithm(name), DRAWS[0]
     values = torch.arange(len(sample.batch)).div(8, rounding_mode="floor").remainder(2).float() * 0.1
     batch = prepared(algo, replace(sample.batch, rewards=replace(sample.batch.rewards, values=values)))
