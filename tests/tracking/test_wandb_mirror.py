@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,20 @@ def test_resume_continues_the_same_run(tmp_path: Path, plain: Config) -> None:
     for row in (row for run in files for row in run.rows):
         assert same([by_version.setdefault(row["version"], row)], [row])
     assert same([by_version[version] for version in range(10)], written(tmp_path))
+
+
+def test_a_longer_horizon_is_the_same_run_and_both_are_recorded(tmp_path: Path, plain: Config) -> None:
+    """W10: resuming with a changed configuration neither fails nor forgets."""
+    for num_updates, horizons in ((4, [4]), (8, [4, 8])):
+        RunRecord(tmp_path).update(horizons=horizons)
+        tracker = build(replace(plain, num_updates=num_updates), tmp_path, "0123456789", 0)
+        tracker.truncate(num_updates - 4)
+        write_versions(tracker, range(num_updates - 4, num_updates))
+        tracker.close("finished")
+    first, second = sorted(offline_runs(tmp_path), key=lambda run: run.config["num_updates"])
+    assert first.run.run_id == second.run.run_id
+    assert (first.config["num_updates"], second.config["num_updates"]) == (4, 8)
+    assert second.config["record"]["horizons"] == [4, 8]
 
 
 def test_a_single_run_needs_no_sweep() -> None:
