@@ -216,3 +216,15 @@ def relative_difference(left: dict[str, torch.Tensor], right: dict[str, torch.Te
     assert left.keys() == right.keys()
     norm = lambda tensors: torch.stack([t.double().norm() for t in tensors]).norm()  # noqa: E731
     return float(norm([left[n].double() - right[n].double() for n in left]) / norm(right.values()))
+
+
+def figures(statistics):
+    return {name: value for key, part in statistics.items() for name, value in part.values(key).items()}
+
+
+def weights(trainer):
+    return {name: value.clone() for name, value in trainer.parameters()}
+
+
+def equal(left, right):
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
