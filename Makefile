@@ -1,6 +1,7 @@
 # make quickstart   from a bare Python 3.11 to a page that compares algorithm variants
 # make test         the test suite          make test-slow   what is longer
 # make lint         ruff and mypy           make bench       CPU seconds per update
+# make docs         the pages that are generated from the code
 VENV ?= .venv
 PIP_FLAGS ?= -c constraints/cpu.txt
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 # one thread per process: several processes share the cores, and spinning threads would cost more than they give
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: quickstart test test-slow lint bench
+.PHONY: quickstart test test-slow lint bench docs
 
 quickstart: $(VENV)/installed
 	$(BIN)/minirl sweep quickstart
@@ -29,6 +30,10 @@ lint: $(VENV)/installed-dev
 
 bench: $(VENV)/installed
 	$(BIN)/python bench/updates.py
+
+docs: $(VENV)/installed
+	$(BIN)/python -m minirl.metrics.reference > docs/metrics.md
+	$(BIN)/python docs/configuration.py > docs/configuration.md
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "minirl needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 2; }

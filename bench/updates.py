@@ -25,9 +25,11 @@ NUM_MINI_BATCHES = (1, 8)
 
 
 def minirl(*words: str) -> str:
-    """Standard output of a minirl command; what goes wrong there ends the benchmark."""
-    command = [sys.executable, "-m", "minirl.cli", *words]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    """Standard output of a minirl command; one that fails has said why on stderr, and ends the benchmark."""
+    done = subprocess.run([sys.executable, "-m", "minirl.cli", *words], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit(done.returncode)
+    return done.stdout
 
 
 def rows_of_run(overrides: list[str], num_mini_batches: int) -> list[dict[str, float]]:

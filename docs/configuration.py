@@ -1,4 +1,4 @@
-"""The configuration page, made from the schema and conf/: `python docs/configuration.py > docs/configuration.md`."""
+"""The configuration page, made from the schema and conf/: `python docs/configuration.py`, or `make docs`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from minirl.config import Config
 
 HEADER = """# Configuration
 
-Generated from the schema (`minirl/config.py`) and `conf/`; do not edit: `python docs/configuration.py >
-docs/configuration.md`.
+Generated from the schema (`minirl/config.py`) and `conf/`; do not edit: `make docs`.
 
 `minirl run KEY=VALUE GROUP=CHOICE ...` takes any of these. `minirl show ...` prints what they compose to,
 `minirl show --group algo` lists a group. The last writer wins: `conf/config.yaml`, then the chosen files of the groups,

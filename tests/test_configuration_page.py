@@ -19,7 +19,7 @@ def generator() -> ModuleType:
 
 def test_the_page_is_what_the_schema_would_write() -> None:
     written = (DOCS / "configuration.md").read_text(encoding="utf-8")
-    assert written == generator().page(), "run: python docs/configuration.py > docs/configuration.md"
+    assert written == generator().page(), "run: make docs"
 
 
 def test_the_page_names_every_key() -> None:
