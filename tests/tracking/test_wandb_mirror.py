@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import os
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -247,39 +248,44 @@ from minirl.tracking.registry import build
 logging.basicConfig(format="%(message)s")
 config, folder = pickle.loads(Path(sys.argv[1]).read_bytes()), Path(sys.argv[2])
 tracker = build(config, folder, "0123456789", 0)
-for version in range(4):
+first, last = int(sys.argv[3]), int(sys.argv[4])
+tracker.truncate(first)
+for version in range(first, last):
     tracker.write(version, {"loss": version / 3})
 tracker.close("finished")
 """
 
 
-def online(tmp_path: Path, address: str, **environment: str) -> tuple[Path, str]:
+def online(tmp_path: Path, address: str, versions: range) -> tuple[Path, str]:
     """A run with tracker.mode=online in a process of its own (wandb reads its environment once); what it printed."""
-    import pickle
-
     given, folder = tmp_path / "config.pickle", tmp_path / "run"
     given.write_bytes(pickle.dumps(config("tracker.mode=online", "seed=2")))
-    command = [sys.executable, "-c", ONLINE, str(given), str(folder)]
-    variables = os.environ | {"WANDB_BASE_URL": address, "WANDB_API_KEY": KEY} | environment
+    command = [sys.executable, "-c", ONLINE, given, folder, str(versions.start), str(versions.stop)]
+    variables = os.environ | {"WANDB_BASE_URL": address, "WANDB_API_KEY": KEY}
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return folder, done.stderr
+    told = done.stdout + done.stderr
+    assert done.returncode == 0, told
+    assert KEY not in told
+    assert not [path for path in folder.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+    return folder, told
 
 
-def test_online_rows_arrive(tmp_path: Path) -> None:
+def test_online_rows_arrive_once_each_also_after_a_resume(tmp_path: Path) -> None:
     with serve() as (server, address):
-        folder, told = online(tmp_path, address)
+        online(tmp_path, address, range(4))
+        assert len(server.rows) == 4
+        folder, told = online(tmp_path, address, range(2, 6))
     assert "W&B" not in told
     sent = [{name: value for name, value in row.items() if name[0] != "_"} for row in server.rows]
     assert same(sent, written(folder))
-    assert len(sent) == 4
-    assert server.created[0]["name"] == "0123456789-s2"
-    assert server.complete == [0]
+    assert len(sent) == 6
+    assert {variables["name"] for variables in server.created} == {"0123456789-s2"}
+    assert server.complete == [0, 0]
 
 
 @pytest.mark.slow
 def test_a_server_that_is_away_does_not_stop_the_run(tmp_path: Path) -> None:
-    folder, told = online(tmp_path, "http://127.0.0.1:9")
+    folder, told = online(tmp_path, "http://127.0.0.1:9", range(4))
     assert len(written(folder)) == 4
     (recorded,) = folder.glob("wandb/offline-run-*")
     assert f"wandb sync {recorded}" in told

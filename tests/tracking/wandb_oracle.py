@@ -102,11 +102,21 @@ class Server:
             project = {"name": variables["project"], "entity": {"name": "someone"}}
             bucket = {"id": "b", "name": variables["name"], "displayName": variables["name"], "project": project}
             return {"upsertBucket": {"bucket": bucket, "inserted": True}}
+        if operation == "RunResumeStatus" and self.rows:
+            return {"model": {"id": "p", "name": "minirl", "bucket": self.stored()}}
         if operation == "CreateRunFiles":
             return {"createRunFiles": {"runID": "b", "uploadHeaders": [], "files": []}}
         if operation == "ServerFeaturesQuery":
             return {"serverInfo": {"features": []}}
         return {}
+
+    def stored(self) -> dict[str, Any]:
+        """The run as it stands, for one that resumes it."""
+        last = json.dumps(self.rows[-1])
+        counts = {"historyLineCount": len(self.rows), "eventsLineCount": 0, "logLineCount": 0}
+        tails = {"historyTail": json.dumps([last]), "eventsTail": "[]", "summaryMetrics": last, "config": "{}"}
+        name = self.created[0]["name"]
+        return {"name": name, "displayName": name, "wandbConfig": '{"t": 1}', "tags": []} | counts | tails
 
     def stream(self, sent: dict[str, Any]) -> None:
         for line in sent.get("files", {}).get("wandb-history.jsonl", {}).get("content", []):
