@@ -118,10 +118,13 @@ class FsdpPolicy:
         mini_batch = algo.coefficients(mini_batch, counts.to(mini_batch.rollouts.tokens.device))
         statistics: Statistics = {}
         loss = torch.zeros((), dtype=torch.float64, device=self.world.device)
-        for responses in self._cut(mini_batch.rollouts.lengths):
-            part, figures = self._backward(moved(select(mini_batch, responses), self.world.device), algo)
-            loss, statistics = loss + part, merge(statistics, figures)
-        return statistics | OPTIM.measure(self._step(float(self.world.sum(loss))))
+        try:
+            for responses in self._cut(mini_batch.rollouts.lengths):
+                part, figures = self._backward(moved(select(mini_batch, responses), self.world.device), algo)
+                loss, statistics = loss + part, merge(statistics, figures)
+            return statistics | OPTIM.measure(self._step(float(self.world.sum(loss))))
+        finally:
+            self.optimizer.zero_grad()  # however it ended, nothing of this gradient reaches the next update
 
     def save(self, checkpoints: Path) -> None:
         """Writes checkpoints/<version> and removes the oldest beyond train.num_checkpoints."""
@@ -167,13 +170,11 @@ class FsdpPolicy:
         norm = clip(self.trained, bound)
         for what, figure in (("the loss", loss), ("the gradient norm", norm)):
             if not math.isfinite(figure):
-                self.optimizer.zero_grad()
                 raise Diverged(self.version, what)
         rate = learning_rate(self.version, lr=optim.lr, warmup_updates=optim.warmup_updates)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
-        self.optimizer.zero_grad()
         self.version += 1
         return Step(norm, bound, rate)
 

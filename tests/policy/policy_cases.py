@@ -200,7 +200,6 @@ def gradients(trainer: FsdpPolicy, mini_batch: TrainBatch, algo: PolicyGradient)
     def spy(loss):
         for name, parameter in trainer.model.named_parameters():
             seen[name] = parameter.grad.full_tensor().clone()
-        trainer.optimizer.zero_grad()
         return Step(norm=0.0, bound=0.0, lr=0.0)
 
     step, trainer._step = trainer._step, spy

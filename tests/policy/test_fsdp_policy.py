@@ -165,6 +165,14 @@ def test_divergence_leaves_the_weights_and_the_version():
     assert all(p.grad is None for p in trainer.trained)
 
 
+def test_logprobs_that_are_no_numbers_are_divergence_too():
+    batch, trainer, algo = rollouts(), policy(), algorithm()
+    data = train_batch(batch, trainer.recompute(batch, Routing.live), algo)
+    trainer.model.lm_head.register_forward_hook(lambda _, __, logits: logits * float("nan"))
+    with pytest.raises(Diverged, match="the loss is not finite at update 0"):
+        trainer.update(data, algo)
+
+
 def test_an_infinite_gradient_of_a_finite_loss_is_divergence():
     batch, trainer, algo = rollouts(), policy(), algorithm()
     data = train_batch(batch, trainer.recompute(batch, Routing.live), algo)

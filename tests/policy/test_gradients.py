@@ -115,6 +115,27 @@ def test_a_logprob_pass_that_fails_leaves_the_next_update_alone(case, monkeypatc
     assert relative_difference(gradients(trainer, data, algo), expected) == 0
 
 
+def test_an_update_that_fails_midway_leaves_no_gradient_behind(case, monkeypatch):
+    batch, old = case
+    algo = algorithm()
+    data, trainer = train_batch(batch, old, algo), policy(num_mini_batches=2, max_tokens_per_micro_batch=25)
+    expected = gradients(trainer, data, algo)
+    calls = []
+
+    def breaks(self, *arguments):
+        calls.append(1)
+        if len(calls) == 2:
+            raise OSError
+        return real(self, *arguments)
+
+    real = type(algo).loss
+    monkeypatch.setattr(type(algo), "loss", breaks)
+    with pytest.raises(OSError):
+        trainer.update(data, algo)
+    monkeypatch.undo()
+    assert relative_difference(gradients(trainer, data, algo), expected) == 0
+
+
 class Crowded(World):
     """A world in which another rank has two more micro-batches."""
 
