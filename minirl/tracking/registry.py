@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from minirl.config import Config, ConfigError
+from minirl.config import Config
 from minirl.interfaces import Tracker
 from minirl.tracking.local import LocalTracker
 from minirl.tracking.wandb import WandbMirror
 
-MODES = {"local": ("disabled",), "wandb": ("offline", "online")}
+MIRRORS = {"local": (), "wandb": (WandbMirror,)}
 
 
 class SilentTracker:
@@ -30,13 +30,10 @@ class SilentTracker:
 
 
 def build(config: Config, folder: Path, identity: str, rank: int) -> Tracker:
-    """The tracker named by `tracker.name`; metrics.jsonl is written whatever the name. Raises ConfigError."""
-    name, mode = config.tracker.name, config.tracker.mode
-    if name not in MODES:
-        raise ConfigError(f"tracker.name={name}: expected one of {', '.join(MODES)}")
-    if mode not in MODES[name]:
-        where = "" if name == "wandb" else f" with tracker={name} (for W&B: tracker=wandb)"
-        raise ConfigError(f"tracker.mode={mode}: expected {' or '.join(MODES[name])}{where}")
+    """The tracker named by `tracker.name` (validated); metrics.jsonl is written whatever the name.
+
+    Raises ConfigError where W&B shall be online and there is no key.
+    """
     if rank != 0:
         return SilentTracker()
-    return LocalTracker(folder, [WandbMirror(config, folder, identity)] if name == "wandb" else [])
+    return LocalTracker(folder, [mirror(config, folder, identity) for mirror in MIRRORS[config.tracker.name]])

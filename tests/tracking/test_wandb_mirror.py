@@ -19,7 +19,8 @@ from minirl.config import Config, ConfigError
 from minirl.record import RunRecord
 from minirl.tracking import wandb as mirror
 from minirl.tracking.local import LocalTracker
-from minirl.tracking.registry import build
+from minirl.tracking.registry import MIRRORS, build
+from minirl.validate import TRACKER_MODES
 
 KEY = "0123456789abcdef" * 3
 
@@ -211,18 +212,8 @@ def test_online_without_a_usable_key_is_bad_input(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (("tracker.mode=onlin",), "tracker.mode=onlin: expected offline or online"),
-        (("tracker.mode=disabled",), "tracker.mode=disabled: expected offline or online"),
-        (("tracker=local", "tracker.mode=online"), "for W&B: tracker=wandb"),
-        (("tracker.name=tensorboard",), "expected one of local, wandb"),
-    ],
-)
-def test_a_mode_that_would_do_nothing_is_refused(tmp_path: Path, overrides: tuple[str, ...], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        build(config(*overrides), tmp_path, "0123456789", 0)
+def test_every_valid_name_is_a_tracker() -> None:
+    assert MIRRORS.keys() == TRACKER_MODES.keys()
 
 
 def test_only_rank_0_tells(tmp_path: Path, plain: Config) -> None:
