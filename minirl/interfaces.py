@@ -29,6 +29,9 @@ class Engine(Protocol):
         stream(sampling.seed, sampling.purpose, p.position, j) and from nothing else."""
         ...
 
+    def rest(self) -> None:
+        """Sampling is over until the next load: memory may be given to the trainer. Ask for nothing in between."""
+
     def close(self) -> None: ...
 
 

@@ -22,16 +22,20 @@ UNTOUCHED = frozenset({"gate", "router", "shared_expert_gate"})  # linear layers
 def install(model: PreTrainedModel, numerics: Numerics) -> frozenset[str]:
     """Rounds the inputs of the model's matrix products from now on; names of the weights that are to be rounded."""
     rounding = ROUNDINGS[numerics].activations
-    linears, experts = linear_layers(model), expert_layers(model)
     if rounding is not exact:
-        for layer in linears.values():
+        for layer in linear_layers(model).values():
             layer.register_forward_pre_hook(partial(rounded_input, rounding=rounding))
-    if experts:
+    if expert_layers(model):
         name = f"minirl_{numerics}"
         ALL_EXPERTS_FUNCTIONS.register(name, partial(rounded_experts, rounding=rounding))
         model.set_experts_implementation(name)
-    stacked = (f"{name}.{weight}" for name in experts for weight in ("gate_up_proj", "down_proj"))
-    return frozenset({f"{name}.weight" for name in linears} | set(stacked))
+    return quantised_weights(model)
+
+
+def quantised_weights(model: PreTrainedModel) -> frozenset[str]:
+    """Names of the weights that a number format applies to: of attention, dense MLPs and experts."""
+    stacked = (f"{name}.{weight}" for name in expert_layers(model) for weight in ("gate_up_proj", "down_proj"))
+    return frozenset({f"{name}.weight" for name in linear_layers(model)} | set(stacked))
 
 
 def rounded_input(module: nn.Module, inputs: tuple[Tensor, ...], *, rounding: Rounding) -> tuple[Tensor, ...]:
@@ -58,8 +62,8 @@ def expert_layers(model: PreTrainedModel) -> dict[str, nn.Module]:
             continue
         if stacked != {"gate_up_proj", "down_proj"} or module.is_transposed or module.has_bias:
             raise ConfigError(
-                f"engine=torch: the experts of {type(model).__name__} ({', '.join(sorted(stacked))} in {name}) "
-                "are not [experts, out, in] without biases; choose another model"
+                f"the experts of {type(model).__name__} ({', '.join(sorted(stacked))} in {name}) "
+                "are not [experts, out, in] without biases, so no numerics apply to them; choose another model"
             )
         if module.gate_up_proj.shape[2] % 4 or module.down_proj.shape[2] % 4:
             raise ConfigError(

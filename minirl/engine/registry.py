@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from transformers import PreTrainedModel
 
-from minirl.config import Config, ConfigError
+from minirl.config import Config, ConfigError, EngineConfig
 from minirl.engine.torch_engine import TorchEngine
 from minirl.interfaces import Engine
 
@@ -21,5 +21,15 @@ def build(cfg: Config, model: PreTrainedModel, *, pad: int, device: torch.device
             device=device,
         )
     if cfg.engine.name == "vllm":
-        raise ConfigError("engine=vllm is not built yet: this version samples with engine=torch only")
-    raise ConfigError(f"engine.name={cfg.engine.name}: no such engine; expected torch")
+        from minirl.engine.vllm_engine import VllmEngine
+
+        return VllmEngine(model, engine=cfg.engine, device=device)
+    raise ConfigError(f"engine.name={cfg.engine.name}: no such engine; expected torch or vllm")
+
+
+def require(engine: EngineConfig) -> None:
+    """Raises ConfigError where this environment cannot serve the engine, before a model is read."""
+    if engine.name == "vllm":
+        from minirl.engine import vllm_engine
+
+        vllm_engine.require(engine)

@@ -18,11 +18,10 @@ from minirl.engine.decoding import decode
 from minirl.engine.journal import Journal
 from minirl.engine.matmuls import install
 from minirl.engine.numerics import ROUNDINGS
+from minirl.engine.parameters import NOTHING_LOADED, Signature, refuse_nothing
 from minirl.models.families.registry import is_mixture
 from minirl.models.tape import RoutingTape
 from minirl.types import Prompt, RolloutBatch, Sampling
-
-NOTHING_LOADED = -1
 
 
 class TorchEngine:
@@ -38,6 +37,7 @@ class TorchEngine:
         self.model = model.eval().requires_grad_(False)
         nn.Module.to(self.model, device)
         self.tape = RoutingTape(self.model) if is_mixture(model.config.to_dict()) else None
+        self.signature = Signature.of(self.model)
         self.roundings = ROUNDINGS[numerics]
         self.rounded = install(self.model, numerics)
         self.max_sequences, self.pad, self.device = max_sequences, pad, device
@@ -47,29 +47,17 @@ class TorchEngine:
     def load_parameters(self, parameters: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Overwrites every parameter and persistent buffer, rounding anew what the numerics round."""
         self.version = NOTHING_LOADED
-        held, missing = self.model.state_dict(), self._names()
-        for name, values in parameters:
-            if name not in held:
-                raise ValueError(f"parameter {name} is unknown to {type(self.model).__name__} of the engine")
-            if values.shape != held[name].shape:
-                raise ValueError(f"{name}: expected shape {list(held[name].shape)}, found {list(values.shape)}")
+        held = self.model.state_dict()
+        for name, values in self.signature.checked(parameters):
             full = values.to(self.device, held[name].dtype)
             held[name].copy_(self.roundings.weights(full) if name in self.rounded else full)
-            missing.discard(name)
-        if missing:
-            raise ValueError(f"parameters missing for the engine: {', '.join(sorted(missing))}")
         self.version = version
-
-    def _names(self) -> set[str]:
-        """What a load must bring; of tied parameters one name is enough."""
-        tied = {name for name, _ in self.model.named_parameters(remove_duplicate=False)}
-        return self.model.state_dict().keys() - tied | {name for name, _ in self.model.named_parameters()}
 
     @torch.no_grad()
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling, group_size: int) -> RolloutBatch:
         """Responses in waves of at most max_sequences; prompts of similar length share a wave, so that little is
         padded. The result is in the order of the prompts whatever the waves were."""
-        self._refuse(prompts)
+        refuse_nothing(self.version, prompts)
         journal = Journal(len(prompts) * group_size, self.device)
         lengths = torch.tensor([len(prompt.tokens) for prompt in prompts]).repeat_interleave(group_size)
         for responses in lengths.argsort(stable=True).split(self.max_sequences):
@@ -85,13 +73,6 @@ class TorchEngine:
             )
         return journal.pack(prompts, group_size=group_size, version=self.version, tape=self.tape)
 
-    def _refuse(self, prompts: Sequence[Prompt]) -> None:
-        if self.version == NOTHING_LOADED:
-            raise RuntimeError("the engine holds no parameters: call load_parameters before generate")
-        empty = [prompt.position for prompt in prompts if not prompt.tokens]
-        if empty or not prompts:
-            raise ValueError(f"expected prompts of at least one token each; found none at positions {empty}")
-
     def _forward(
         self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: DecodingCache
     ) -> tuple[Tensor, Tensor | None]:
@@ -101,6 +82,9 @@ class TorchEngine:
         with self.tape.record(ids.numel()) as routed:
             logits = self.model(**inputs, use_cache=True, logits_to_keep=1).logits[:, -1]
         return logits, routed.experts
+
+    def rest(self) -> None:
+        """Nothing is given back: the weights stay where they are, ready for the next call."""
 
     def close(self) -> None:
         """Nothing to release: the engine lives in this process."""

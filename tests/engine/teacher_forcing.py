@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from minirl.config import ModelConfig
+from minirl.config import EngineConfig, ModelConfig, Numerics
 from minirl.models.load import build
 from minirl.types import Prompt, RolloutBatch
 
-EOS = 14  # a token that the random model of init_seed 0 samples in about one of seven cases
+EOS = 9  # a token that the random model of init_seed 0 samples in about one of nine cases
 
 
 def model_config(**changes: object) -> ModelConfig:
@@ -22,7 +22,7 @@ def model_config(**changes: object) -> ModelConfig:
         "num_layers": 3,
         "num_heads": 4,
         "num_kv_heads": 2,
-        "head_dim": 8,
+        "head_dim": 32,  # the smallest that vLLM serves on a CPU
         "intermediate_size": 48,
         "num_experts": 16,
         "num_experts_per_token": 4,
@@ -39,6 +39,21 @@ def tiny_model(vocab_size: int = 20, **changes: object) -> PreTrainedModel:
 
 def dense_model() -> PreTrainedModel:
     return tiny_model(family="qwen3", num_experts=0, num_experts_per_token=0, moe_intermediate_size=0)
+
+
+def vllm_config(**changes: object) -> EngineConfig:
+    """vLLM with room for short sequences."""
+    usual = {
+        "name": "vllm",
+        "numerics": Numerics.fp32,
+        "max_sequences": 64,
+        "max_rollout_seconds": 600.0,
+        "max_sequence_tokens": 128,
+        "cache_mib": 64,
+        "prefix_caching": True,
+        "sleep": False,
+    }
+    return EngineConfig(**usual | changes)
 
 
 def some_prompts(*lengths: int, vocab_size: int = 20) -> list[Prompt]:

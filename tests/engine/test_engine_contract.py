@@ -1,6 +1,7 @@
 """What every engine must do. A new engine joins ENGINES and passes these tests unchanged."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 import pytest
 import torch
@@ -13,35 +14,65 @@ from teacher_forcing import (
     some_prompts,
     teacher_forced,
     tiny_model,
+    vllm_config,
 )
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from minirl.config import Numerics
+from minirl.config import ConfigError, Numerics
+from minirl.engine.parameters import NOTHING_LOADED
 from minirl.engine.torch_engine import TorchEngine
+from minirl.engine.vllm_engine import VllmEngine
 from minirl.interfaces import Engine
 from minirl.types import Prompt, RolloutBatch, Sampling
 
-MakeEngine = Callable[..., Engine]
+
+class MakeEngine(Protocol):
+    """An engine of the architecture of a model (which it may keep), holding no parameters yet. numerics: those it has;
+    it refuses the others."""
+
+    numerics: tuple[Numerics, ...]
+
+    def __call__(
+        self, model: PreTrainedModel, numerics: Numerics = Numerics.fp32, max_sequences: int = 64, pad: int = 0
+    ) -> Engine: ...
 
 
-def torch_engine(model: PreTrainedModel, *, numerics: Numerics, max_sequences: int, pad: int) -> Engine:
-    return TorchEngine(model, numerics=numerics, max_sequences=max_sequences, pad=pad, device=torch.device("cpu"))
+class MakeTorchEngine:
+    numerics = tuple(Numerics)
 
-
-ENGINES = {"torch": torch_engine}
-
-
-@pytest.fixture(params=ENGINES)
-def make_engine(request: pytest.FixtureRequest) -> MakeEngine:
-    """An engine of the architecture of a model (which it may keep), holding no parameters yet."""
-
-    def make(
-        model: PreTrainedModel, numerics: Numerics = Numerics.fp32, max_sequences: int = 64, pad: int = 0
+    def __call__(
+        self, model: PreTrainedModel, numerics: Numerics = Numerics.fp32, max_sequences: int = 64, pad: int = 0
     ) -> Engine:
-        return ENGINES[request.param](model, numerics=numerics, max_sequences=max_sequences, pad=pad)
+        return TorchEngine(model, numerics=numerics, max_sequences=max_sequences, pad=pad, device=torch.device("cpu"))
 
-    return make
+
+class MakeVllmEngine:
+    """vLLM pads nothing. An engine takes seconds to start, so those of one architecture are one and the same."""
+
+    numerics = (Numerics.fp32, Numerics.bf16, Numerics.fp8_weights)
+
+    def __init__(self) -> None:
+        self.started: dict[tuple[str, Numerics, int], VllmEngine] = {}
+
+    def __call__(
+        self, model: PreTrainedModel, numerics: Numerics = Numerics.fp32, max_sequences: int = 64, pad: int = 0
+    ) -> Engine:
+        kind = (model.config.to_json_string(), numerics, max_sequences)
+        if kind not in self.started:
+            self.started[kind] = VllmEngine(
+                model, engine=vllm_config(numerics=numerics, max_sequences=max_sequences), device=torch.device("cpu")
+            )
+        self.started[kind].version = NOTHING_LOADED
+        return self.started[kind]
+
+
+ENGINES = {"torch": MakeTorchEngine(), "vllm": MakeVllmEngine()}
+
+
+@pytest.fixture(params=["torch", pytest.param("vllm", marks=pytest.mark.vllm)])
+def make_engine(request: pytest.FixtureRequest) -> MakeEngine:
+    return ENGINES[request.param]
 
 
 @pytest.fixture(scope="module")
@@ -281,6 +312,10 @@ def test_versions_and_weights_are_those_of_the_last_load(make_engine: MakeEngine
 def test_every_load_rounds_anew_and_leaves_the_policy_alone(
     make_engine: MakeEngine, trained: PreTrainedModel, numerics: Numerics
 ) -> None:
+    if numerics not in make_engine.numerics:
+        with pytest.raises(ConfigError, match=rf"numerics={numerics}\b"):
+            make_engine(tiny_model(), numerics=numerics)
+        return
     before = {name: values.clone() for name, values in parameters(trained)}
     engine = loaded(make_engine(tiny_model(), numerics=numerics), trained)
     fresh = engine.generate(PROMPTS, sampling(), 2)
@@ -319,7 +354,7 @@ def test_fp32_is_the_trainer_and_coarser_numerics_are_further_away(
     make_engine: MakeEngine, trained: PreTrainedModel
 ) -> None:
     distance, disagreement = {}, {}
-    for numerics in Numerics:
+    for numerics in make_engine.numerics:
         engine = loaded(make_engine(tiny_model(), numerics=numerics), trained)
         batch = engine.generate(some_prompts(*[6] * 16), sampling(), 8)
         forced = teacher_forced(trained, batch)
@@ -329,5 +364,7 @@ def test_fp32_is_the_trainer_and_coarser_numerics_are_further_away(
         disagreement[numerics] = float(differs[batch.routes.present].float().mean())
     assert distance[Numerics.fp32] < 1e-10 and disagreement[Numerics.fp32] == 0.0
     coarser = [Numerics.fp32, Numerics.bf16, Numerics.fp8_weights, Numerics.fp8, Numerics.int4]
+    coarser = [numerics for numerics in coarser if numerics in make_engine.numerics]
     assert [numerics for numerics, _ in sorted(distance.items(), key=lambda item: item[1])] == coarser
-    assert 0.0 < disagreement[Numerics.bf16] < disagreement[Numerics.fp8] < disagreement[Numerics.int4]
+    shares = [disagreement[numerics] for numerics in coarser if numerics is not Numerics.fp8_weights]
+    assert shares == sorted(set(shares))

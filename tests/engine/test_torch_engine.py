@@ -165,8 +165,9 @@ def test_the_registry_builds_by_name() -> None:
     assert batch.rollout_logprobs.equal(expected.generate(some_prompts(4, 4), SAMPLING, 8).rollout_logprobs)
 
 
-@pytest.mark.parametrize(("name", "said"), [("vllm", "not built yet"), ("tgi", "no such engine")])
-def test_engines_that_do_not_exist_are_refused(name: str, said: str) -> None:
+@pytest.mark.parametrize(("name", "said"), [("vllm", "vLLM is not installed"), ("tgi", "no such engine")])
+def test_engines_that_do_not_exist_are_refused(name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minirl.engine.vllm_engine.find_spec", lambda name: None)
     config = Config(engine=EngineConfig(name=name, numerics=Numerics.fp32, max_sequences=8))
     with pytest.raises(ConfigError, match=said):
         build(config, tiny_model(), pad=0, device=torch.device("cpu"))

@@ -1,0 +1,141 @@
+"""What runs inside vLLM's worker. vLLM imports this module where the worker lives (`worker_extension_cls`).
+
+Three things that vLLM 0.32 does not offer on a CPU: weights handed over in this process, experts packed again after
+every load, and the routers' choices. All three hook private names, so the release is pinned and tests watch them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.model_executor.layers.fused_moe.layer import MoERunner
+from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
+from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+from vllm.platforms import current_platform
+from vllm.v1.sample import sampler
+
+BACKEND = "minirl_in_process"
+
+
+@dataclass
+class NothingToInit(WeightTransferInitInfo):
+    """The trainer and the engine share a process: there is no connection to make."""
+
+
+@dataclass
+class Parameters(WeightTransferUpdateInfo):
+    """named: (Hugging Face name, full tensor), one at a time; consumed once."""
+
+    named: Iterable[tuple[str, Tensor]]
+
+
+class InProcessTransfer(WeightTransferEngine[NothingToInit, Parameters]):
+    """vLLM's weight-transfer lifecycle with the trainer's tensors passed by reference and copied layer by layer."""
+
+    init_info_cls, update_info_cls = NothingToInit, Parameters
+
+    def init_transfer_engine(self, init_info: NothingToInit) -> None:
+        """Nothing to connect."""
+
+    def start_weight_update(self) -> None:
+        initialize_layerwise_reload(self.model)
+
+    def update_weights(self, update: dict[str, Any]) -> None:
+        self.receive_weights(self.parse_update_info(update))
+
+    def receive_weights(self, update_info: Parameters) -> None:
+        self.model.load_weights(update_info.named)
+
+    def finish_weight_update(self) -> None:
+        finalize_layerwise_reload(self.model, self.model_config)
+
+    def shutdown(self) -> None:
+        """Nothing to disconnect."""
+
+
+class WorkerExtension:
+    """Methods that vLLM mixes into its worker; `collective_rpc` calls them by name."""
+
+    model_runner: Any
+
+    def install_tap(self) -> tuple[int, ...]:
+        """Records from now on which experts each token meets. Returns the absolute ids of the layers that route."""
+        runners = [module for module in self.model_runner.get_model().modules() if isinstance(module, MoERunner)]
+        self.tap = Tap(self.model_runner, sorted(runners, key=lambda module: module.layer_id))
+        return tuple(module.layer_id for module in self.tap.layers)
+
+    def collected_routes(self) -> dict[str, list[tuple[int, np.ndarray[Any, Any]]]]:
+        """Of each request since the last call: pieces (first position, experts [n, L, k]), in the order computed."""
+        routes, self.tap.routes = self.tap.routes, {}
+        return routes
+
+
+class Tap:
+    """Between every router and its experts. A forward pass holds tokens of many requests one after another; the
+    runner's own tables say which."""
+
+    def __init__(self, runner: Any, layers: list[Any]) -> None:
+        self.runner, self.layers = runner, layers
+        self.chosen: list[Tensor | None] = [None] * len(layers)
+        self.routes: dict[str, list[tuple[int, np.ndarray[Any, Any]]]] = {}
+        for column, layer in enumerate(layers):
+            layer.router.set_capture_fn(partial(self.capture, column))
+        self.forward, runner._model_forward = runner._model_forward, self.recorded_forward
+
+    def capture(self, column: int, experts: Tensor) -> None:
+        self.chosen[column] = experts.to(torch.int32)
+
+    def recorded_forward(self, *args: Any, **kwargs: Any) -> Any:
+        self.chosen = [None] * len(self.layers)
+        output = self.forward(*args, **kwargs)
+        columns = [experts for experts in self.chosen if experts is not None]
+        if len(columns) == len(self.layers):
+            self.file(torch.stack(columns, 1).cpu().numpy(), kwargs["positions"])
+        return output
+
+    def file(self, experts: np.ndarray[Any, Any], positions: Tensor) -> None:
+        """experts [tokens, L, k] of this pass, to the requests they belong to."""
+        batch = self.runner.input_batch
+        bounds = self.runner.query_start_loc.np[: batch.num_reqs + 1]
+        for request, begin, end in zip(batch.req_ids, bounds[:-1], bounds[1:], strict=True):
+            if end > begin:
+                piece = (int(positions[begin]), experts[begin:end].copy())
+                self.routes.setdefault(request, []).append(piece)
+
+
+def pack_experts_after_every_load() -> None:
+    """vLLM packs expert weights for its CPU kernel after the first load only, and reads later ones, which lie in
+    plain order, as if they were packed: a mixture-of-experts model is silently wrong after its first update."""
+    first_only = UnquantizedFusedMoEMethod._setup_kernel
+
+    def setup_kernel(self: Any, layer: Any, w13: Tensor, w2: Tensor) -> None:
+        again = self.moe_kernel is not None
+        first_only(self, layer, w13, w2)
+        if again:
+            self.moe_kernel.fused_experts.process_weights_after_loading(layer)
+
+    UnquantizedFusedMoEMethod._setup_kernel = setup_kernel
+
+
+def ranks(logprobs: Tensor, sampled: Tensor) -> Tensor:
+    """How many tokens are at least as likely as the sampled one: [n, V], [n, 1] -> [n]. vLLM compiles this one line
+    with a C++ compiler on first use (20 seconds, and a compiler must be there); its result is not used here."""
+    return (logprobs >= sampled).sum(-1)
+
+
+WeightTransferEngineFactory.register_engine(BACKEND, InProcessTransfer)
+if current_platform.is_cpu():
+    pack_experts_after_every_load()
+    sampler.batched_count_greater_than = ranks
