@@ -123,18 +123,14 @@ class VllmEngine:
         prefixes, which belongs to the old weights, is emptied."""
         self.version = NOTHING_LOADED
         self._wake("weights")
-        stamp = str(NOTHING_LOADED)
         self.llm.start_weight_update()
-        try:
-            self.llm.update_weights({"update_info": {"named": self._outgoing(parameters)}})
-            stamp = str(version)
-        finally:
-            self.llm.finish_weight_update(weight_version=stamp)
+        self.llm.update_weights({"update_info": {"named": self._outgoing(parameters)}})  # ends the session if it fails
+        self.llm.finish_weight_update(weight_version=str(version))
         self._wake("kv_cache", "scheduling")
         self.asleep = False
         if not self.llm.reset_prefix_cache():
             raise RuntimeError("vLLM kept its prefix cache after a weight update: it holds keys of the old weights")
-        if self.llm.get_weight_version() != stamp:
+        if self.llm.get_weight_version() != str(version):
             raise RuntimeError(f"vLLM holds weights {self.llm.get_weight_version()} after a load of version {version}")
         self.version = version
 
@@ -157,16 +153,18 @@ class VllmEngine:
         )
         self._refuse_stale(outputs)
         experts = [None] * len(outputs) if self.routes is None else self.routes.of(outputs)
-        responses = [response(output, found, sampling) for output, found in zip(outputs, experts, strict=True)]
-        return joined(
+        batch = joined(
             prompts,
-            responses,
+            [response(output, found, sampling) for output, found in zip(outputs, experts, strict=True)],
             group_size=group_size,
             version=self.version,
             eos=sampling.eos,
             routers=self.routers,
             device=self.device,
         )
+        if not bool(batch.valid.all()):
+            self.llm.collective_rpc("erase_keys_and_values")
+        return batch
 
     def _refuse_long(self, prompts: Sequence[Prompt], sampling: Sampling) -> None:
         """vLLM would cut such a response earlier than sampling.max_response_tokens says."""
@@ -267,7 +265,9 @@ def served(model: PreTrainedModel, engine: EngineConfig, routers: Routers | None
             seed=0,
             max_num_seqs=engine.max_sequences,
             max_model_len=engine.max_sequence_tokens,
-            max_num_batched_tokens=max(2048, engine.max_sequences),
+            # a prompt in one piece: on a CPU vLLM cannot seed a request whose prompt is computed in several
+            enable_chunked_prefill=False,
+            max_num_batched_tokens=max(2048, engine.max_sequences, engine.max_sequence_tokens or 0),
             kv_cache_memory_bytes=(engine.cache_mib or 0) << 20,
             enable_prefix_caching=engine.prefix_caching,
             disable_log_stats=True,

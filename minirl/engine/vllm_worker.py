@@ -81,6 +81,12 @@ class WorkerExtension:
         routes, self.tap.routes = self.tap.routes, {}
         return routes
 
+    def erase_keys_and_values(self) -> None:
+        """Zeros in the whole KV cache. A NaN left in a freed block spoils whoever gets the block next: attention
+        multiplies what is behind a sequence's end by 0, and 0 x NaN is NaN."""
+        for stored in self.model_runner.kv_caches:
+            stored.zero_()
+
 
 class Tap:
     """Between every router and its experts. A forward pass holds tokens of many requests one after another; the
