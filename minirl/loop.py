@@ -74,6 +74,7 @@ def train(
     task: Task,
     grade: Callable[[Sequence[Prompt], RolloutBatch], Rewards],
     evaluate: Callable[[Policy], Mapping[str, float]],
+    verify: Callable[[RolloutBatch, OldPolicy], None],
     tracker: Tracker,
     world: World,
     clock: Clock,
@@ -91,11 +92,14 @@ def train(
             prompts = task.prompts(plan.position(start), plan.prompts_per_batch, plan.sampling.seed)
             prompts = world.share(prompts, plan.num_mini_batches)
             rollouts = engine.generate(prompts, plan.sampling, plan.group_size)
+            engine.rest()
         with clock("reward"):  # R(x, y), then A(x, y)
             rewards = grade(prompts, rollouts)
             advantages = algo.advantage(rewards, plan.group_size)
         with clock("old"):  # pi_old, frozen before any update
             old = policy.recompute(rollouts, algo.routing)
+        if start == begun:
+            verify(rollouts, old)
         batch = algo.reject(_unrejected(rollouts, rewards, advantages, old))
         if start % plan.live_every == 0:
             with clock("live"):  # what the same tokens look like under free routing

@@ -20,11 +20,13 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from minirl import coldstart
+from minirl.agreement import explained, refuse_disagreement
 from minirl.algo.algorithm import build as build_algorithm
 from minirl.clock import Clock
 from minirl.compose import conf_dir, register_schema
 from minirl.config import Config, ConfigError
 from minirl.engine.registry import build as build_engine
+from minirl.engine.registry import require as require_engine
 from minirl.evaluate import Evaluator
 from minirl.grading import grade
 from minirl.identity import identity
@@ -50,6 +52,7 @@ def run(cfg: DictConfig, overrides: list[str]) -> State:
     """
     config: Config = OmegaConf.to_object(cfg)  # type: ignore[assignment]
     notes = validate(config)
+    require_engine(config.engine)
     torch.set_num_threads(config.run.num_threads)
     world = World.join(config.run.device)
     try:
@@ -152,6 +155,7 @@ def _train(config: Config, start: Path, name: str, folder: Path, world: World) -
             task=task,
             grade=partial(grade, task, max_error_rate=config.task.max_verifier_error_rate),
             evaluate=evaluator,
+            verify=partial(refuse_disagreement, bound=explained(config), world=world),
             tracker=tracker,
             world=world,
             clock=Clock(),
