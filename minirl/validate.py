@@ -245,18 +245,22 @@ def _model(config: Config) -> Iterator[str]:
     if model.path is not None:
         return
     yield from _one_of("model.family", model.family, FAMILIES)
-    sizes = ("hidden_size", "num_layers", "num_heads", "num_kv_heads", "head_dim", "intermediate_size")
+    sizes = ("hidden_size", "num_layers", "num_heads", "num_kv_heads", "head_dim")
     yield from _at_least(config, 1, *(f"model.{name}" for name in sizes))
     if model.num_kv_heads > 0 and model.num_heads % model.num_kv_heads:
         yield f"model.num_heads={model.num_heads} is not a multiple of model.num_kv_heads={model.num_kv_heads}"
     if model.initializer_range <= 0:
         yield f"model.initializer_range={model.initializer_range}: expected a positive standard deviation"
     expert_sizes = (model.num_experts, model.num_experts_per_token, model.moe_intermediate_size)
-    if model.family == "qwen3" and any(expert_sizes):
-        yield "model.family=qwen3 is dense: set model.num_experts, num_experts_per_token, moe_intermediate_size to 0"
-    if model.family == "qwen3_moe" and min(expert_sizes) < 1:
+    if model.family == "qwen3" and (any(expert_sizes) or model.intermediate_size < 1):
         yield (
-            "model.family=qwen3_moe needs model.num_experts, num_experts_per_token, moe_intermediate_size of at least 1"
+            "model.family=qwen3 is dense: set model.num_experts, num_experts_per_token, moe_intermediate_size to 0 and "
+            "model.intermediate_size to at least 1"
+        )
+    if model.family == "qwen3_moe" and (min(expert_sizes) < 1 or model.intermediate_size):
+        yield (
+            "model.family=qwen3_moe needs model.num_experts, num_experts_per_token, moe_intermediate_size of at least 1 "
+            "and no dense MLPs: model.intermediate_size=0"
         )
     elif model.num_experts_per_token > model.num_experts:
         yield (
