@@ -235,6 +235,35 @@ def evaluate(
 
 
 @app.command()
+def doctor(
+    context: typer.Context,
+    overrides: Overrides = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            "--checkpoint", help="A run's folder or checkpoint, or a Hugging Face folder; else the model's own."
+        ),
+    ] = None,
+    plot: Annotated[Path, typer.Option("--plot", help="Where the picture is written.")] = RESULTS / "doctor.png",
+    config_dir: ConfigDirs = None,
+) -> None:
+    """What this machine has, and how far engine and trainer stand apart on real rollouts; exit code 1 if too far."""
+    with reported(context):
+        from minirl.compose import load
+        from minirl.validate import validate
+
+        config = load(overrides or [], config_dir or ())
+        validate(config)
+
+        from rich.console import Console
+
+        from minirl.doctor.command import diagnose
+
+        if not diagnose(config, checkpoint, plot, Console()):
+            raise typer.Exit(FAILED)
+
+
+@app.command()
 def show(
     context: typer.Context,
     overrides: Overrides = None,

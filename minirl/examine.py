@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+from transformers import PreTrainedModel
 
 from minirl.config import Config, ConfigError
 from minirl.evaluate import Evaluator
+from minirl.interfaces import Task
 from minirl.models.load import build as build_model
 from minirl.policy.checkpoint import newest
 from minirl.policy.fsdp import FsdpPolicy
@@ -26,23 +32,39 @@ def run_of(checkpoint: Path) -> Path:
     raise ConfigError(f"{checkpoint}: neither a model in Hugging Face format nor a run's folder or checkpoint")
 
 
+@dataclass(frozen=True)
+class Restored:
+    """A policy with the weights of a checkpoint, its task, and how to make another instance of its model."""
+
+    task: Task
+    policy: FsdpPolicy
+    model: Callable[[], PreTrainedModel]
+
+
+def restored(config: Config, checkpoint: Path | None, world: World) -> Restored:
+    """checkpoint: a run or one of its checkpoints, a Hugging Face folder, or None: the weights `model` begins with."""
+    task = build_task(config.task, config.coldstart)
+    weights = checkpoint if checkpoint is not None and is_model(checkpoint) else None
+    model = partial(build_model, config.model, vocab_size=task.vocab_size, checkpoint=weights)
+    policy = FsdpPolicy(
+        model(),
+        train=config.train,
+        temperature=config.sampling.temperature,
+        num_mini_batches=config.num_mini_batches,
+        world=world,
+    )
+    if checkpoint is not None and weights is None:
+        policy.load(_saved(checkpoint))
+    return Restored(task, policy, model)
+
+
 def examine(config: Config, checkpoint: Path) -> dict[str, float]:
     """eval/* of the checkpoint under `config.eval`, and its version."""
     world = World.join(config.run.device)
     try:
-        task = build_task(config.task, config.coldstart)
-        weights = checkpoint if is_model(checkpoint) else None
-        policy = FsdpPolicy(
-            build_model(config.model, vocab_size=task.vocab_size, checkpoint=weights),
-            train=config.train,
-            temperature=config.sampling.temperature,
-            num_mini_batches=config.num_mini_batches,
-            world=world,
-        )
-        if weights is None:
-            policy.load(_saved(checkpoint))
-        own = build_model(config.model, vocab_size=task.vocab_size, checkpoint=weights)
-        return {"version": policy.version, **Evaluator(config, task, own, world)(policy)}
+        found = restored(config, checkpoint, world)
+        evaluator = Evaluator(config, found.task, found.model(), world)
+        return {"version": found.policy.version, **evaluator(found.policy)}
     finally:
         world.leave()
 

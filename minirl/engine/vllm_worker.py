@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -126,6 +126,7 @@ def pack_experts_after_every_load() -> None:
     plain order, as if they were packed: a mixture-of-experts model is silently wrong after its first update."""
     first_only = UnquantizedFusedMoEMethod._setup_kernel
 
+    @wraps(first_only)
     def setup_kernel(self: Any, layer: Any, w13: Tensor, w2: Tensor) -> None:
         again = self.moe_kernel is not None
         first_only(self, layer, w13, w2)

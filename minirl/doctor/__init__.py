@@ -1,0 +1,1 @@
+"""`minirl doctor`: what this machine has, and how far engine and trainer stand apart on it."""
