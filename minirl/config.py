@@ -201,14 +201,15 @@ class ModelConfig:
 
 @dataclass
 class EngineConfig:
-    """The sampler. What stands below max_rollout_seconds is read by vllm alone, and null for torch: how long a
-    sequence may be (prompt and response), the size of the KV cache, whether prompts share cached prefixes, whether the
-    engine gives its memory back while the trainer updates."""
+    """The sampler. max_rollout_seconds: a watcher outside the process ends a run whose rollout takes longer; null: no
+    watcher. What stands below is read by vllm alone, and null for torch: how long a sequence may be (prompt and
+    response), the size of the KV cache, whether prompts share cached prefixes, whether the engine gives its memory
+    back while the trainer updates."""
 
     name: str = key()
     numerics: Numerics = key()
     max_sequences: int = key(identity=False)
-    max_rollout_seconds: float = key(identity=False)
+    max_rollout_seconds: float | None = key(identity=False)
     max_sequence_tokens: int | None = key(identity=False)
     cache_mib: int | None = key(identity=False)
     prefix_caching: bool | None = key(identity=False)

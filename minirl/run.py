@@ -43,6 +43,7 @@ from minirl.tracking.registry import build as build_tracker
 from minirl.types import Degenerate, Diverged, Sampling
 from minirl.validate import validate
 from minirl.world import World
+from minirl.watch import WatchedEngine
 
 
 def run(cfg: DictConfig, overrides: list[str]) -> State:
@@ -148,6 +149,8 @@ def _train(config: Config, start: Path, name: str, folder: Path, world: World) -
     ending = "failed"
     try:
         train(
+    if config.engine.max_rollout_seconds is not None and world.rank == 0:
+        engine = WatchedEngine(engine, RunRecord(folder), config.engine.max_rollout_seconds)
             plan=_plan(config, task.eos, checkpoints),
             algo=algo,
             policy=policy,

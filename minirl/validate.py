@@ -212,8 +212,8 @@ def _sampling(config: Config) -> Iterator[str]:
 
 def _engine(config: Config) -> Iterator[str]:
     engine = config.engine
-    if engine.max_rollout_seconds <= 0:
-        yield f"engine.max_rollout_seconds={engine.max_rollout_seconds}: expected a positive number of seconds"
+    if engine.max_rollout_seconds is not None and engine.max_rollout_seconds <= 0:
+        yield f"engine.max_rollout_seconds={engine.max_rollout_seconds}: expected a positive number of seconds, or null"
     for name in VLLM_KEYS:
         value = getattr(engine, name)
         if engine.name == "vllm" and value is None:

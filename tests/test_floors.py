@@ -20,7 +20,7 @@ FLOORS = (
     ("interfaces",),
     ("algo", "metrics", "models"),
     ("policy", "engine", "tasks", "tracking", "grading"),
-    ("loop", "evaluate", "agreement"),
+    ("loop", "evaluate", "agreement", "watch"),
     ("sft",),
     ("coldstart",),
     ("run", "examine"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -191,7 +192,8 @@ class VllmEngine:
             self.llm.wake_up(tags=list(tags))
 
     def close(self) -> None:
-        del self.llm
+        """Ends vLLM, and with it the default process group, which it takes for its own."""
+        self.llm.llm_engine.engine_core.shutdown()
 
 
 class TappedRoutes:
@@ -251,7 +253,9 @@ def served(model: PreTrainedModel, engine: EngineConfig, routers: Routers | None
 
     from minirl.engine import vllm_worker
 
-    with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng():  # vLLM seeds its caller's random state
+    # vLLM seeds its caller's random state, and warns of what it uses itself
+    with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
         model.config.save_pretrained(folder)
         return LLM(
             model=folder,

@@ -1,0 +1,109 @@
+"""A process beside a run that outlives it. It writes the record when the run cannot: killed in the middle of a
+rollout, or held by an engine that neither answers nor fails. A thread could not: it would die, or wait, with the run.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from minirl.config import ConfigError
+from minirl.record import RunRecord, State
+
+if TYPE_CHECKING:  # the watcher itself needs no torch
+    from torch import Tensor
+
+    from minirl.interfaces import Engine
+    from minirl.types import Prompt, RolloutBatch, Sampling
+
+ROLLOUT, OUTSIDE, OVER = "rollout", "outside", "over"
+GRACE_SECONDS = 10.0  # how long a process that was killed may take to let go of its run's lock
+
+
+class WatchedEngine:
+    """An engine, and beside this process a watcher that is told when a rollout begins and ends. seconds: how long one
+    may take before the process is taken for dead."""
+
+    def __init__(self, engine: Engine, record: RunRecord, seconds: float) -> None:
+        self.engine = engine
+        words = [sys.executable, "-m", "minirl.watch", str(record.folder), str(os.getpid()), str(seconds)]
+        self.watcher = subprocess.Popen(words, stdin=subprocess.PIPE, text=True, start_new_session=True)
+
+    @property
+    def version(self) -> int:
+        return self.engine.version
+
+    def load_parameters(self, parameters: Iterable[tuple[str, Tensor]], version: int) -> None:
+        self.engine.load_parameters(parameters, version)
+
+    def generate(self, prompts: Sequence[Prompt], sampling: Sampling, group_size: int) -> RolloutBatch:
+        self.tell(ROLLOUT)
+        try:
+            return self.engine.generate(prompts, sampling, group_size)
+        finally:
+            self.tell(OUTSIDE)
+
+    def rest(self) -> None:
+        self.engine.rest()
+
+    def close(self) -> None:
+        self.engine.close()
+        self.tell(OVER)
+        self.watcher.communicate()
+
+    def tell(self, word: str) -> None:
+        assert self.watcher.stdin is not None  # it is a pipe
+        self.watcher.stdin.write(f"{word}\n")
+        self.watcher.stdin.flush()
+
+
+def stand_by(lines: IO[str], record: RunRecord, pid: int, seconds: float) -> None:
+    """The watcher's life: until the run says that it is over, its pipe closes (it is dead), or a rollout takes too
+    long (it is killed)."""
+    doing = OUTSIDE
+    while True:
+        limit = seconds if doing == ROLLOUT else None
+        if not select.select([lines], [], [], limit)[0]:
+            os.kill(pid, signal.SIGKILL)
+            note(record, pid, f"the engine hangs: a rollout did not end within engine.max_rollout_seconds={seconds:g}")
+            return
+        word = lines.readline().strip()
+        if word == OVER:
+            return
+        if not word:
+            where = "in the middle of a rollout" if doing == ROLLOUT else "outside a rollout"
+            note(record, pid, f"the process died {where} without a word: killed from outside, or out of memory")
+            return
+        doing = word
+
+
+def note(record: RunRecord, pid: int, reason: str) -> None:
+    """Writes how the run of process `pid` ended, unless somebody has taken it up again."""
+    deadline = time.monotonic() + GRACE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            with record.locked():
+                found = record.read()
+                if found.get("pid") == pid and found.get("state") == State.running:
+                    text = f"{reason}; repeat the command to go on from the newest checkpoint"
+                    record.update(state=State.failed, reason=text, ended=time.time())
+                return
+        except ConfigError:  # still locked
+            time.sleep(0.1)
+
+
+def main(arguments: Sequence[str]) -> None:
+    folder, pid, seconds = arguments
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    stand_by(sys.stdin, RunRecord(Path(folder)), int(pid), float(seconds))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
