@@ -42,8 +42,8 @@ from minirl.tracking.console import ConsoleTracker
 from minirl.tracking.registry import build as build_tracker
 from minirl.types import Degenerate, Diverged, Sampling
 from minirl.validate import validate
-from minirl.world import World
 from minirl.watch import WatchedEngine
+from minirl.world import World
 
 
 def run(cfg: DictConfig, overrides: list[str]) -> State:
@@ -145,12 +145,12 @@ def _train(config: Config, start: Path, name: str, folder: Path, world: World) -
     tracker = ConsoleTracker(build_tracker(config, folder, name, world.rank), config.num_updates, world.rank)
     tracker.truncate(policy.version)
     engine = build_engine(config, model(), pad=task.pad, device=world.device)
+    if config.engine.max_rollout_seconds is not None and world.rank == 0:
+        engine = WatchedEngine(engine, RunRecord(folder), config.engine.max_rollout_seconds)
     evaluator = Evaluator(config, task, model(), world)
     ending = "failed"
     try:
         train(
-    if config.engine.max_rollout_seconds is not None and world.rank == 0:
-        engine = WatchedEngine(engine, RunRecord(folder), config.engine.max_rollout_seconds)
             plan=_plan(config, task.eos, checkpoints),
             algo=algo,
             policy=policy,
