@@ -50,8 +50,13 @@ def num_experts(model: ModelConfig) -> int:
     path = Path(model.path) / "config.json"
     if not path.is_file():
         return 0
-    found = json.loads(path.read_text(encoding="utf-8"))
-    return max((found[name] for name in EXPERT_COUNTS if isinstance(found.get(name), int)), default=0)
+    return experts_in(json.loads(path.read_text(encoding="utf-8")))
+
+
+def experts_in(settings: dict[str, Any]) -> int:
+    """Routed experts per MoE layer that a model's config.json counts, itself or in a part (`text_config`, ...)."""
+    own = [settings[name] for name in EXPERT_COUNTS if isinstance(settings.get(name), int)]
+    return max(own + [experts_in(part) for part in settings.values() if isinstance(part, dict)], default=0)
 
 
 def num_ranks() -> int:

@@ -18,7 +18,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from minirl.config import ConfigError, ModelConfig
 from minirl.models.experts import IMPLEMENTATION
-from minirl.models.families.registry import router_family
+from minirl.models.families.registry import is_mixture, router_family
 from minirl.streams import stream_key
 
 MAX_POSITIONS = 32768  # of a tiny model: what Qwen3 has; rotary positions cost no weights
@@ -80,6 +80,8 @@ def folder_config(folder: Path, key: str) -> PreTrainedConfig:
     if not (folder / "config.json").is_file():
         raise ConfigError(f"{key}={folder}: no config.json there; expected a folder in Hugging Face format")
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    if is_mixture(config.to_dict()):
+        config = config.get_text_config(decoder=True)  # of a model that also sees, its language model
     settings = config.to_dict()
     router_family(settings, f"{key}={folder}")
     for name, value in settings.items():

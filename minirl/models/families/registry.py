@@ -5,19 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from minirl.config import ConfigError
-from minirl.models.families import deepseek_v3, glm4_moe, gpt_oss, mixtral, olmoe, qwen2_moe, qwen3_moe
+from minirl.models.families import (
+    deepseek_v3,
+    glm4_moe,
+    gpt_oss,
+    mixtral,
+    olmoe,
+    qwen2_moe,
+    qwen3_5_moe,
+    qwen3_moe,
+    qwen3_next,
+)
 from minirl.models.families.router import RouterFamily
+from minirl.validate import experts_in
 
-MODULES = (deepseek_v3, glm4_moe, gpt_oss, mixtral, olmoe, qwen2_moe, qwen3_moe)
+MODULES = (deepseek_v3, glm4_moe, gpt_oss, mixtral, olmoe, qwen2_moe, qwen3_5_moe, qwen3_moe, qwen3_next)
 FAMILIES: dict[str, RouterFamily] = {module.FAMILY.model_type: module.FAMILY for module in MODULES}
-
-# the names under which configs of MoE models count their experts
-EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 
 
 def is_mixture(config: dict[str, Any]) -> bool:
-    """Whether a config (as a dictionary) describes routed experts."""
-    return any(isinstance(config.get(name), int) and config[name] > 0 for name in EXPERT_COUNTS)
+    """Whether a config (as a dictionary) describes routed experts, itself or in a part (`text_config`, ...)."""
+    return experts_in(config) > 0
 
 
 def router_family(config: dict[str, Any], key: str) -> RouterFamily | None:
@@ -31,6 +39,7 @@ def router_family(config: dict[str, Any], key: str) -> RouterFamily | None:
     if name not in FAMILIES:
         raise ConfigError(
             f"{key}: Mixture-of-Experts family {name!r} is not supported (supported: {', '.join(sorted(FAMILIES))}); "
-            "its routers are unknown to the routing tape"
+            f"to add it, write minirl/models/families/{name}.py with the class name of its routers and the mixing "
+            "weights they give to any k experts: docs/routing_replay.md, 'Add a family'"
         )
     return FAMILIES[name]
