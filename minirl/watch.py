@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from minirl.config import ConfigError
 from minirl.record import RunRecord, State
@@ -64,24 +64,24 @@ class WatchedEngine:
         self.watcher.stdin.flush()
 
 
-def stand_by(lines: IO[str], record: RunRecord, pid: int, seconds: float) -> None:
+def stand_by(pipe: int, record: RunRecord, pid: int, seconds: float) -> None:
     """The watcher's life: until the run says that it is over, its pipe closes (it is dead), or a rollout takes too
-    long (it is killed)."""
+    long (it is killed). The pipe is read without a buffer, in which a word would be hidden from `select`."""
     doing = OUTSIDE
     while True:
         limit = seconds if doing == ROLLOUT else None
-        if not select.select([lines], [], [], limit)[0]:
+        if not select.select([pipe], [], [], limit)[0]:
             os.kill(pid, signal.SIGKILL)
             note(record, pid, f"the engine hangs: a rollout did not end within engine.max_rollout_seconds={seconds:g}")
             return
-        word = lines.readline().strip()
-        if word == OVER:
+        words = os.read(pipe, 4096).decode().split()
+        if OVER in words:
             return
-        if not word:
+        if not words:
             where = "in the middle of a rollout" if doing == ROLLOUT else "outside a rollout"
             note(record, pid, f"the process died {where} without a word: killed from outside, or out of memory")
             return
-        doing = word
+        doing = words[-1]
 
 
 def note(record: RunRecord, pid: int, reason: str) -> None:
@@ -102,7 +102,7 @@ def note(record: RunRecord, pid: int, reason: str) -> None:
 def main(arguments: Sequence[str]) -> None:
     folder, pid, seconds = arguments
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    stand_by(sys.stdin, RunRecord(Path(folder)), int(pid), float(seconds))
+    stand_by(sys.stdin.fileno(), RunRecord(Path(folder)), int(pid), float(seconds))
 
 
 if __name__ == "__main__":
