@@ -10,11 +10,12 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -64,53 +65,56 @@ def run(cfg: DictConfig, overrides: list[str]) -> State:
         record = RunRecord(run_folder(config, name))
         for note in notes:
             say(f"note: {note}")
-        if world.rank != 0:
-            return _train(config, start, name, record.folder, world)
-        with record.locked(), _terminable():
-            return _recorded(config, cfg, overrides, notes, start, content, name, record, world)
+        with record.locked() if world.rank == 0 else nullcontext(), _terminable():
+            done = world.gather(_result(record, config))[0]  # one rank looks, so that all do the same
+            if done is not None:
+                say(f"{record.folder}: {done} already, nothing to do")
+                return done
+            training = partial(_train, config, start, name, record.folder, world)
+            if world.rank != 0:
+                return _ending(training)[0]
+            facts = {"identity": name, "coldstart": {"folder": str(start), "content": content}, "notes": notes}
+            write_atomically(record.folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
+            return _recorded(record, _description(config, overrides) | facts, training)
     finally:
         world.leave()
 
 
-def _recorded(
-    config: Config,
-    cfg: DictConfig,
-    overrides: list[str],
-    notes: list[str],
-    start: Path,
-    content: str,
-    name: str,
-    record: RunRecord,
-    world: World,
-) -> State:
+def _result(record: RunRecord, config: Config) -> State | None:
+    """The result that the run has already, if it is one of as many updates as are asked for."""
+    before = record.read()
+    finished = before and State(before["state"]).is_result and before["num_updates"] >= config.num_updates
+    return State(before["state"]) if finished else None
+
+
+def _description(config: Config, overrides: list[str]) -> dict[str, Any]:
+    """What the record says of a run before it has begun."""
+    return {
+        "seed": config.seed,
+        "arm": config.run.name,
+        "sweep": config.run.group,
+        "overrides": overrides,
+        "num_updates": config.num_updates,
+    }
+
+
+def _ending(training: Callable[[], State]) -> tuple[State, str]:
+    """How the loop ended, and why: divergence and degeneration are results, on every rank."""
+    try:
+        return training(), ""
+    except (Diverged, Degenerate) as result:
+        return _named(result), str(result)
+
+
+def _recorded(record: RunRecord, description: dict[str, Any], training: Callable[[], State]) -> State:
     """The run with its record kept: what it is before it starts, how it ended after."""
     before = record.read()
-    if before and State(before["state"]).is_result and before["num_updates"] >= config.num_updates:
-        print(f"{record.folder}: {before['state']} already, nothing to do")
-        return State(before["state"])
-    write_atomically(record.folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
-    horizons = [*before.get("horizons", []), config.num_updates]
-    record.update(
-        identity=name,
-        seed=config.seed,
-        arm=config.run.name,
-        sweep=config.run.group,
-        overrides=overrides,
-        notes=notes,
-        coldstart={"folder": str(start), "content": content},
-        state=State.running,
-        reason=None,
-        num_updates=config.num_updates,
-        horizons=horizons,
-        ended=None,
-        **environment(),
-    )
+    horizons = [*before.get("horizons", []), description["num_updates"]]
+    record.update(**description, horizons=horizons, state=State.running, reason=None, ended=None, **environment())
     state, reason = State.failed, ""
     cpu = time.process_time()
     try:
-        state = _train(config, start, name, record.folder, world)
-    except (Diverged, Degenerate) as result:
-        state, reason = _named(result), str(result)
+        state, reason = _ending(training)
     except KeyboardInterrupt:
         state, reason = State.interrupted, "stopped from outside: repeat the command to go on"
         raise
@@ -163,7 +167,7 @@ def _train(config: Config, start: Path, name: str, folder: Path, world: World) -
             world=world,
             clock=Clock(),
         )
-        onset = _collapse(folder, config.metrics.collapse_margin)
+        onset = _collapse(folder, config.metrics.collapse_margin) if world.rank == 0 else None  # who has the rows
         ending = "finished" if onset is None else "collapsed"
     except (Diverged, Degenerate) as result:
         ending = _named(result).value
