@@ -11,9 +11,9 @@ import torch
 from minirl.clock import Clock
 from minirl.config import Routing
 from minirl.interfaces import Algorithm, Engine, Policy, Task, Tracker
+from minirl.metrics.displacement import refuse_displaced_routes
 from minirl.metrics.live import live_metrics
 from minirl.metrics.rollout import rollout_metrics
-from minirl.metrics.routing import layers_near_chance
 from minirl.metrics.statistics import histograms
 from minirl.types import (
     Degenerate,
@@ -21,7 +21,6 @@ from minirl.types import (
     Prompt,
     Rewards,
     RolloutBatch,
-    Routes,
     Sampling,
     TrainBatch,
     figures,
@@ -61,6 +60,9 @@ class Plan:
     def evaluates_at(self, version: int) -> bool:
         return version % self.eval_every == 0
 
+    def looks_live_at(self, version: int) -> bool:
+        return version % self.live_every == 0
+
     def saves_at(self, version: int) -> bool:
         return version % self.checkpoint_every == 0 or version == self.num_updates
 
@@ -98,16 +100,15 @@ def train(
             advantages = algo.advantage(rewards, plan.group_size)
         with clock("old"):  # pi_old, frozen before any update
             old = policy.recompute(rollouts, algo.routing)
-        if start == begun:
-            verify(rollouts, old)
         batch = algo.reject(_unrejected(rollouts, rewards, advantages, old))
-        if start % plan.live_every == 0:
+        if plan.looks_live_at(start) or start == begun:
             with clock("live"):  # what the same tokens look like under free routing
                 live = old if algo.routing != Routing.r3 else policy.recompute(rollouts, Routing.live)
-                seen = world.merge(live_metrics(batch, live, extreme_ratio=plan.extreme_ratio))
-            tracker.log(start, seen)
             if start == begun:
-                refuse_displaced_routes(seen, rollouts.routes, floor=plan.min_route_overlap)
+                refuse_displaced_routes(rollouts, live, floor=plan.min_route_overlap, world=world)
+                verify(rollouts, old)
+            if plan.looks_live_at(start):
+                tracker.log(start, world.merge(live_metrics(batch, live, extreme_ratio=plan.extreme_ratio)))
         pooled = world.pool(rollout_metrics(batch, extreme_ratio=plan.extreme_ratio))
         tracker.log(start, figures(pooled))
         if start % plan.histograms_every == 0:
@@ -133,21 +134,6 @@ def train(
     with clock("eval"):
         tracker.log(policy.version, evaluate(policy))
     tracker.write(policy.version, clock.seconds())
-
-
-def refuse_displaced_routes(seen: Mapping[str, float], routes: Routes | None, *, floor: float) -> None:
-    """Routes of another token or layer look like routes. Before the first update on the same weights, engine and
-    trainer agree on most of them; a layer where they agree no better than chance was written by somebody else."""
-    if routes is None:
-        return
-    chance = routes.experts.shape[-1] / routes.num_experts
-    displaced = layers_near_chance(seen, chance=chance, floor=floor)
-    if displaced:
-        shares = ", ".join(f"{seen[f'routing/by_layer/{layer}']:.2f}" for layer in displaced)
-        raise RuntimeError(
-            f"the engine's experts overlap the trainer's by {shares} in decoder layers {displaced}, by chance it would "
-            f"be {chance:.2f}: these routes belong to other tokens or layers (metrics.min_route_overlap={floor})"
-        )
 
 
 def _unrejected(rollouts: RolloutBatch, rewards: Rewards, advantages: torch.Tensor, old: OldPolicy) -> TrainBatch:

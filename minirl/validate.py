@@ -264,8 +264,8 @@ def _model(config: Config) -> Iterator[str]:
         )
     if model.family == "qwen3_moe" and (min(expert_sizes) < 1 or model.intermediate_size):
         yield (
-            "model.family=qwen3_moe needs model.num_experts, num_experts_per_token, moe_intermediate_size of at least 1 "
-            "and no dense MLPs: model.intermediate_size=0"
+            "model.family=qwen3_moe needs model.num_experts, num_experts_per_token, moe_intermediate_size of at least "
+            "1 and no dense MLPs: model.intermediate_size=0"
         )
     elif model.num_experts_per_token > model.num_experts:
         yield (

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import pytest
-import torch
 
-from minirl.loop import Plan, refuse_displaced_routes
-from minirl.types import Routes, Sampling
+from minirl.loop import Plan
+from minirl.types import Sampling
 
 
 def plan(num_mini_batches: int, num_updates: int = 16) -> Plan:
@@ -43,10 +42,3 @@ def test_the_schedule_names_every_multiple_once():
     assert [v for v in range(0, 16, 2) if made.evaluates_at(v)] == [0, 8]
     assert [v for v in range(2, 17, 2) if made.saves_at(v)] == [8, 16]
     assert plan(2, num_updates=12).saves_at(12)
-
-
-def test_a_layer_with_the_routes_of_another_stops_the_run_by_name():
-    routes = Routes(torch.zeros(3, 2, 2, dtype=torch.uint8), torch.ones(3, dtype=torch.bool), (0, 4), 8)
-    refuse_displaced_routes({"routing/by_layer/0": 0.9, "routing/by_layer/4": 0.6}, routes, floor=0.3)
-    with pytest.raises(RuntimeError, match=r"0\.27 in decoder layers \[4\], by chance it would be 0\.25"):
-        refuse_displaced_routes({"routing/by_layer/0": 0.9, "routing/by_layer/4": 0.27}, routes, floor=0.3)

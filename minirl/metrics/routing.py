@@ -5,7 +5,6 @@ Chance level of the overlap is k / (experts per layer): a layer near it was comp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -137,10 +136,3 @@ LOCAL = Family("routing/local_", ESTIMATORS)
 def routing_metrics(engine: Routes, trainer: Routes, needed: Tensor) -> Statistics:
     """Free routing on both sides; [T] bool `needed` says which tokens are compared."""
     return ROUTING.measure(Choices.compare(engine, trainer, needed))
-
-
-def layers_near_chance(figures: Mapping[str, float], *, chance: float, floor: float) -> list[int]:
-    """Layers of `routing/by_layer/*` whose overlap lies less than `floor` of the way from chance to 1."""
-    prefix = "routing/by_layer/"
-    shares = {int(name.removeprefix(prefix)): share for name, share in figures.items() if name.startswith(prefix)}
-    return sorted(layer for layer, share in shares.items() if share < chance + floor * (1 - chance))

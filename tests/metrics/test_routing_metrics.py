@@ -10,7 +10,7 @@ from random_batches import EXPERTS, LAYERS, K, random_batch, random_routes
 
 from minirl.metrics.live import live_metrics
 from minirl.metrics.rollout import rollout_metrics
-from minirl.metrics.routing import layers_near_chance, routes_needed, routing_metrics
+from minirl.metrics.routing import routes_needed, routing_metrics
 from minirl.types import Routes, figures
 
 
@@ -101,18 +101,6 @@ def test_only_the_last_token_of_each_sequence_needs_no_route() -> None:
 def test_nothing_to_compare_leaves_the_figures_out() -> None:
     engine = replace(routes([[[0, 1]], [[1, 4]]], (7,)), present=torch.tensor([False, False]))
     assert figures(routing_metrics(engine, routes([[[0, 1]], [[1, 4]]], (7,)), NEEDED)) == {"routing/missing": 1.0}
-
-
-def test_layers_near_chance_are_named() -> None:
-    """Two of 6 experts: unrelated routes overlap by a third; a layer compared with its neighbour shows."""
-    generator = torch.Generator().manual_seed(0)
-    engine = random_routes(4000, generator)
-    shuffled = random_routes(4000, generator).experts[:, 1]
-    experts = engine.experts.clone()
-    experts[:, 1] = shuffled
-    found = figures(routing_metrics(engine, replace(engine, experts=experts), torch.ones(4000, dtype=torch.bool)))
-    assert found[f"routing/by_layer/{LAYERS[1]}"] == pytest.approx(K / EXPERTS, abs=0.02)
-    assert layers_near_chance(found, chance=K / EXPERTS, floor=0.3) == [LAYERS[1]]
 
 
 def test_live_figures_are_the_same_estimators_on_the_live_pass() -> None:
