@@ -91,7 +91,7 @@ class FsdpPolicy:
         if routing is Routing.r3:
             require_routes(rollouts.routes, rollouts, self.tape)
         old = self._blank(rollouts)
-        for responses in self._mini_batches(len(rollouts)):
+        for responses in self._mini_batches(rollouts):
             for part in self._cut(rollouts.lengths[responses]):
                 micro_batch = moved(select(rollouts, responses[part]), self.world.device)
                 layout = padded(micro_batch)
@@ -187,9 +187,9 @@ class FsdpPolicy:
         nothing = torch.zeros(0, dtype=torch.int64, device=lengths.device)
         return parts + [nothing] * (self.world.max(len(parts)) - len(parts))
 
-    def _mini_batches(self, num_responses: int) -> tuple[Tensor, ...]:
-        """The responses of each mini-batch that the updates will see."""
-        return torch.arange(num_responses).chunk(self.num_mini_batches)
+    def _mini_batches(self, rollouts: RolloutBatch) -> tuple[Tensor, ...]:
+        """The responses of each mini-batch that the updates will see, on the rollouts' device."""
+        return torch.arange(len(rollouts), device=rollouts.tokens.device).chunk(self.num_mini_batches)
 
     def _blank(self, rollouts: RolloutBatch) -> OldPolicy:
         """An OldPolicy of zeros, to be filled in."""

@@ -32,6 +32,7 @@ from minirl.config import (
 from minirl.models import load
 from minirl.policy.fsdp import FsdpPolicy
 from minirl.policy.optimizer import Step
+from minirl.policy.packing import moved
 from minirl.types import OldPolicy, Rewards, RolloutBatch, Routes, TrainBatch, expert_dtype
 from minirl.world import World
 
@@ -181,7 +182,7 @@ def rewards(batch: RolloutBatch, seed=0) -> Rewards:
 
 def train_batch(batch: RolloutBatch, old: OldPolicy, algo: PolicyGradient, seed=0) -> TrainBatch:
     """Advantages and rejection as the loop fills them in."""
-    graded = rewards(batch, seed)
+    graded = moved(rewards(batch, seed), batch.tokens.device)
     advantages = algo.advantage(graded, batch.group_size)
     mask = batch.response_mask
     return algo.reject(TrainBatch(batch, graded, advantages, old, accepted=mask, counted=mask, coefficients=None))
