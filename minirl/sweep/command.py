@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.utils import JobReturn
@@ -16,7 +15,6 @@ from omegaconf import DictConfig, open_dict
 from rich.console import Console
 
 from minirl.compose import explained
-from minirl.config import Config
 from minirl.record import Busy, RunRecord, State
 from minirl.sweep import file as sweep_file
 from minirl.sweep import plan, preview
@@ -88,7 +86,7 @@ class SweepCommand:
             return INTERRUPTED
         folder = plan.write(design, arms, cells)
         try:
-            self._launch(cells, arms[0].config)
+            self._launch(cells, {planned.arm.name: planned.config.num_updates for planned in arms})
         except KeyboardInterrupt:
             self._summary(folder, arms)
             self._say(f"stopped: repeat the command to go on; what has finished stays ({folder})")
@@ -105,16 +103,16 @@ class SweepCommand:
     def _jobs(self) -> int | None:
         return self.config.hydra.launcher.get("jobs")
 
-    def _launch(self, cells: Sequence[Cell], config: Config) -> None:
+    def _launch(self, cells: Sequence[Cell], horizons: Mapping[str, int]) -> None:
         """Every cell without a result, once; those that another process works on are waited for."""
         own = [cell for cell in cells if cell.runs]
-        done = [cell for cell in own if has_result(cell, config)]
+        done = [cell for cell in own if has_result(cell, horizons[cell.arm])]
         if done:
             self._say(f"{len(done)} of {len(own)} runs have their result already")
         tried: set[str] = set()
         while True:
-            open_cells = [cell for cell in own if cell.folder not in tried and not has_result(cell, config)]
-            free = [cell for cell in open_cells if not is_alive(_record(cell))]
+            open_cells = [cell for cell in own if cell.folder not in tried and not has_result(cell, horizons[cell.arm])]
+            free = [cell for cell in open_cells if not is_alive(_run(cell))]
             if not open_cells:
                 return
             if not free:
@@ -149,13 +147,13 @@ class SweepCommand:
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def has_result(cell: Cell, config: Config) -> bool:
+def has_result(cell: Cell, num_updates: int) -> bool:
     """Whether the run has come to its end; a longer horizon than it had goes on with it."""
-    record = _record(cell)
+    record = _run(cell).read()
     state = record.get("state")
     if state is None or not State(state).is_result:
         return False
-    return state != State.finished or record["num_updates"] >= config.num_updates
+    return state != State.finished or record["num_updates"] >= num_updates
 
 
 def was_busy(job: JobReturn) -> bool:
@@ -169,8 +167,8 @@ def was_busy(job: JobReturn) -> bool:
     return False
 
 
-def _record(cell: Cell) -> dict[str, Any]:
-    return RunRecord(Path(str(cell.folder))).read()
+def _run(cell: Cell) -> RunRecord:
+    return RunRecord(Path(str(cell.folder)))
 
 
 def _job(cell: Cell) -> list[str]:

@@ -83,11 +83,12 @@ def expand(file: SweepFile, scale: str, request: Request) -> Design:
 def improvise(scale: str, request: Request) -> Design:
     """The design of a command without a file: every combination of what it asks for is an arm."""
     arms = crossed([Arm("", ())], request.axes)
-    words = [*request.fixed, *(line for axis in request.axes.values() for line in axis)]
+    varied = [line for axis in request.axes.values() for line in axis]
+    words = [*request.fixed, *varied]
     folder = "multirun-" + sha256("\n".join(sorted(words)).encode()).hexdigest()[:6]
     return Design(
         name=request.group or folder,
-        title=" ".join(words) or folder,
+        title=" ".join(varied) or folder,
         scale=scale,
         base=(),
         fixed=request.fixed,

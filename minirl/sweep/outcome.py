@@ -46,8 +46,10 @@ def conclude(folder: Path, identification: dict[str, Any], pid: int, exit_code: 
     return state
 
 
-def is_alive(record: dict[str, Any]) -> bool:
-    """Whether the process that the record names as running exists; one on another host is believed."""
+def is_alive(run: RunRecord) -> bool:
+    """Whether the process that the record names as running exists and holds the run; one on another host is
+    believed."""
+    record = run.read()
     if record.get("state") != State.running:
         return False
     if record["host"] != socket.gethostname():
@@ -57,8 +59,8 @@ def is_alive(record: dict[str, Any]) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
-    return True
+        pass  # it exists, and is another user's
+    return not run.is_abandoned()
 
 
 def manner_of_death(exit_code: int) -> str:

@@ -7,13 +7,16 @@ import multiprocessing
 import os
 import resource
 import signal
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 GRACE_SECONDS = 20.0  # a run that is told to stop may finish writing
@@ -77,9 +80,21 @@ class Nursery:
         """Calls target(*args, answer) in a process of its own; answer is the writing end of a pipe."""
         reading, writing = self.context.Pipe(duplex=False)
         process = self.context.Process(target=target, args=(*args, writing))
-        process.start()
+        with without_main():
+            process.start()
         writing.close()
         return Child(process, reading)
+
+
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Children run functions of importable modules only: the program's own script is not run again in each."""
+    program = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = program
 
 
 def stop(children: Sequence[Child]) -> None:

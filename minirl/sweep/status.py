@@ -73,9 +73,10 @@ def _idle(cell: Mapping[str, Any], state: Standing, remark: str) -> Status:
 
 def run_status(folder: Path, arm: str, seed: int) -> Status:
     """A run by its folder."""
-    record, rows = RunRecord(folder).read(), last_rows(folder / "metrics.jsonl")
+    run, rows = RunRecord(folder), last_rows(folder / "metrics.jsonl")
+    record = run.read()
     state = record.get("state", Standing.pending)
-    if state == State.running and not is_alive(record):
+    if state == State.running and not is_alive(run):
         state = Standing.lost
     num_updates = record.get("num_updates")
     done = rows[-1]["version"] + 1 if rows else 0
