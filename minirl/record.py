@@ -20,6 +20,7 @@ from typing import Any
 from minirl.config import Config, ConfigError
 
 PACKAGES = ("torch", "transformers", "numpy", "hydra-core", "omegaconf", "wandb", "minirl")
+LOCK = ".lock"  # in the run's folder
 
 
 class State(StrEnum):
@@ -81,12 +82,22 @@ class RunRecord:
     def locked(self) -> Iterator[None]:
         """Held while a process works on this run. The kernel drops the lock when the process dies, however it dies."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / ".lock").open("w") as file:
+        with (self.folder / LOCK).open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise Busy(f"{self.folder} is being run by another process: wait for it, or stop it") from None
             yield
+
+    def is_abandoned(self) -> bool:
+        """Whether this run was begun and no process holds it: that a process has the recorded number proves nothing,
+        for numbers come again after a restart. Another host's locks may not be seen here."""
+        try:
+            with (self.folder / LOCK).open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except (FileNotFoundError, BlockingIOError):
+            return False
+        return True
 
 
 def environment() -> dict[str, Any]:

@@ -153,7 +153,8 @@ def has_result(cell: Cell, num_updates: int) -> bool:
     state = record.get("state")
     if state is None or not State(state).is_result:
         return False
-    return state != State.finished or record["num_updates"] >= num_updates
+    stopped = state not in (State.finished, State.collapsed)  # early: going on would only stop again
+    return stopped or record["num_updates"] >= num_updates
 
 
 def was_busy(job: JobReturn) -> bool:

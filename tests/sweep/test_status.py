@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from minirl.record import RunRecord
 from minirl.sweep.display import duration, number, table
 from minirl.sweep.job import Answer
 from minirl.sweep.outcome import conclude, is_alive, last_words, manner_of_death
@@ -78,7 +79,16 @@ def test_a_dead_process_is_lost_and_one_elsewhere_is_believed(tmp_path: Path) ->
     assert run_status(write_run(tmp_path / "a", [row(0)], pid=gone), "a", 0).state == "lost"
     assert run_status(write_run(tmp_path / "b", [row(0)], pid=gone, host="elsewhere"), "b", 0).state == "running"
     assert run_status(write_run(tmp_path / "c", [row(0)], pid=gone, state="finished"), "c", 0).state == "finished"
-    assert not is_alive({})
+    assert not is_alive(RunRecord(tmp_path / "nowhere"))
+
+
+def test_a_process_number_that_was_given_again_is_not_the_run(tmp_path: Path) -> None:
+    """After a restart of the machine (or of a container) another process may have the recorded number."""
+    record = RunRecord(write_run(tmp_path, [row(0)]))
+    with record.locked():
+        assert is_alive(record)
+    assert not is_alive(record)
+    assert run_status(tmp_path, "a", 0).state == "lost"
 
 
 @pytest.mark.parametrize(
