@@ -297,6 +297,35 @@ def test_a_nan_spoils_the_responses_that_meet_it_and_no_other(
     assert min(kinds.values()) >= 8
 
 
+def test_a_nan_is_forgotten_with_the_weights_that_made_it(make_engine: MakeEngine, trained: PreTrainedModel) -> None:
+    spoiled = {name: torch.full_like(values, torch.nan) for name, values in parameters(trained)}
+    engine = make_engine(tiny_model())
+    engine.load_parameters(spoiled.items(), 0)
+    assert not engine.generate(PROMPTS, sampling(), 4).valid.any()
+    batch = loaded(engine, trained, 1).generate(PROMPTS, sampling(), 4)
+    assert bool(batch.valid.all())
+    expected = teacher_forced(trained, batch).logprobs(batch.tokens, 1.0).where(batch.response_mask, 0.0)
+    assert (batch.rollout_logprobs - expected).abs().max() <= 1e-5
+
+
+def test_long_prompts_that_begin_alike(make_engine: MakeEngine, trained: PreTrainedModel) -> None:
+    """An engine may compute their beginning once; it may not keep it over a load, nor lose its routes."""
+    beginning = some_prompts(70)[0].tokens
+    prompts = [Prompt(i, (*beginning, *tail), None) for i, tail in enumerate(((), (3, 4), (5,), tuple(range(10, 19))))]
+    engine = make_engine(tiny_model())
+    for version, source in enumerate((trained, trained, tiny_model(init_seed=1), trained)):
+        loaded(engine, source, version)
+        for _ in range(2):  # the second time, everything may be in a cache
+            batch = engine.generate(prompts, sampling(), 4)
+            forced = teacher_forced(source, batch)
+            expected = forced.logprobs(batch.tokens, 1.0).where(batch.response_mask, 0.0)
+            assert (batch.rollout_logprobs - expected).abs().max() <= 1e-5
+            inputs = torch.ones_like(batch.routes.present).index_fill(0, batch.cu_seqlens[1:] - 1, False)
+            assert batch.routes.present.equal(inputs)
+            found = batch.routes.experts.long().sort(-1).values[inputs]
+            assert found.equal(forced.experts.sort(-1).values[inputs])
+
+
 def test_versions_and_weights_are_those_of_the_last_load(make_engine: MakeEngine, trained: PreTrainedModel) -> None:
     engine = make_engine(tiny_model())
     later = tiny_model(init_seed=1)
