@@ -41,6 +41,7 @@ $(BIN)/python:
 
 # stamps: an environment is brought up to date only when what it is made of has changed
 $(VENV)/installed: pyproject.toml constraints/cpu.txt | $(BIN)/python
+	@echo "installing minirl and PyTorch into $(VENV): some minutes, the first time"
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) -e .
 	@touch $@
 
