@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -110,10 +111,20 @@ def test_show_lists_a_groups_choices_with_their_first_line() -> None:
     assert any(line.startswith("gspo ") and "GSPO" in line for line in lines)
 
 
-def test_dry_run_says_what_would_be_run() -> None:
+@pytest.fixture
+def figure(own_folder: Path) -> str:
+    """A sweep file of our own, whose numbers nobody tunes."""
+    (own_folder / "figure.yaml").write_text(
+        "base: [num_mini_batches=8, prompts_per_mini_batch=16, num_updates=96, eval.num_problems=128]\n"
+        "arms: {clip: [algo=minirl], 'no clip, fp32': [algo=minirl_no_clip, engine.numerics=fp32]}\n"
+    )
+    return "figure.yaml"
+
+
+def test_dry_run_says_what_would_be_run(figure: str) -> None:
     """Prompts, responses, updates per batch, on-policy or not, tokens, the evaluation as it takes effect, and a line
     to type."""
-    result = invoke("sweep", "quickstart", "--dry-run")
+    result = invoke("sweep", figure, "--dry-run")
     assert result.exit_code == 0, result.output
     text = result.output
     for said in ("updates per batch", "on- policy", "tokens per step", "parameters", "checkpoints a run", "routes ≤"):
@@ -121,30 +132,24 @@ def test_dry_run_says_what_would_be_run() -> None:
     row = next(line for line in text.splitlines() if line.strip().startswith("clip "))
     assert row.split()[2:] == ["128", "1024", "8", "no", "12288", "96"]
     assert "eval every 8 updates: 128 problems x 2 samples, temperature 1, at most 12 tokens, fp32 numerics" in text
-    assert "minirl run task=addition num_mini_batches=8" in text
-    assert "\"run.name='no clip'\"" in text
+    assert "minirl run num_mini_batches=8 prompts_per_mini_batch=16" in text
     assert not Path("outputs").exists()
 
 
-def test_a_line_of_the_dry_run_composes_to_the_arm() -> None:
-    import shlex
-
-    text = invoke("sweep", "quickstart", "--dry-run").output
-    line = next(line for line in text.splitlines() if "minirl run" in line and "fp32 rollouts" in line)
+def test_a_line_of_the_dry_run_composes_to_the_arm(figure: str) -> None:
+    text = invoke("sweep", figure, "--dry-run").output
+    line = next(line for line in text.splitlines() if "minirl run" in line and "fp32" in line)
+    assert "\"run.name='no clip, fp32'\"" in line
     config = load(shlex.split(line)[2:])
-    assert config.run.name == "no clip, fp32 rollouts" and config.run.group == "quickstart"
+    assert config.run.name == "no clip, fp32" and config.run.group == "figure"
     assert config.engine.numerics == "fp32" and config.algo.name == "minirl_no_clip"
 
 
-def test_dry_run_shows_what_evaluation_takes_from_sampling() -> None:
-    shown = invoke(
-        "sweep", "quickstart", "sampling.temperature=0.7", "sampling.max_response_tokens=20", "--dry-run"
-    ).output
-    assert "temperature 0.7, at most 20 tokens" in shown
-    own = invoke(
-        "sweep", "quickstart", "eval.temperature=0", "eval.max_response_tokens=30", "eval.numerics=bf16", "--dry-run"
-    ).output
-    assert "temperature 0, at most 30 tokens, bf16 numerics" in own
+def test_dry_run_shows_what_evaluation_takes_from_sampling(figure: str) -> None:
+    inherited = ("sampling.temperature=0.7", "sampling.max_response_tokens=20")
+    assert "temperature 0.7, at most 20 tokens" in invoke("sweep", figure, *inherited, "--dry-run").output
+    own = ("eval.temperature=0", "eval.max_response_tokens=30", "eval.numerics=bf16")
+    assert "temperature 0, at most 30 tokens, bf16 numerics" in invoke("sweep", figure, *own, "--dry-run").output
 
 
 def test_dry_run_names_arms_that_are_one(own_folder: Path) -> None:

@@ -191,13 +191,13 @@ def test_tables_of_names_are_those_of_the_rooms() -> None:
     from minirl.policy.fsdp import PRECISION
     from minirl.tasks import addition, chain
     from minirl.tasks.registry import SOURCES
-    from minirl.tracking.registry import MODES
+    from minirl.tracking.registry import MIRRORS
 
     assert set(TASK_KEYS) == set(SOURCES) == set(STYLES)
     assert set(STYLES["addition"]) == set(addition.STYLES) and set(STYLES["chain"]) == set(chain.STYLES)
-    assert {name: tuple(modes) for name, modes in MODES.items()} == TRACKER_MODES
+    assert set(MIRRORS) == set(TRACKER_MODES)
     assert set(PRECISION) == set(COMPUTE_DTYPES)
-    assert set(choices("engine")) <= {*ENGINES, "vllm"}
+    assert set(choices("engine")) == set(ENGINES)
     assert set(REGION_KEYS) == set(Region)
     assert {load([f"model={name}"]).model.family for name in choices("model")} <= set(FAMILIES)
 

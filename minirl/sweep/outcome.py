@@ -34,7 +34,8 @@ def conclude(folder: Path, identification: dict[str, Any], pid: int, exit_code: 
         state = State(answer.state)
         reason = INTERRUPTED if state is State.interrupted else ""
     settled = mine and before["state"] != State.running
-    if not settled and before.get("state") != state:
+    known = state.is_result and before.get("state") == state  # it had its result before this process began
+    if not settled and not known:
         changes = {
             "state": state,
             "reason": reason or None,

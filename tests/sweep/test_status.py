@@ -123,6 +123,12 @@ def test_a_run_of_another_process_is_left_alone(tmp_path: Path) -> None:
     assert json.loads(before)["pid"] == json.loads((tmp_path / "run.json").read_text())["pid"] == os.getpid()
 
 
+def test_a_second_failure_replaces_the_first_ones_reason(tmp_path: Path) -> None:
+    write_run(tmp_path, [], state="failed", pid=5, reason="the first time")
+    assert conclude(tmp_path, {}, 77, -9, None) == "failed"
+    assert "SIGKILL" in json.loads((tmp_path / "run.json").read_text())["reason"]
+
+
 def test_last_words_are_the_end_of_the_log(tmp_path: Path) -> None:
     assert last_words(tmp_path) == []
     (tmp_path / "log.txt").write_text("\n".join(map(str, range(9))) + "\n\n")
