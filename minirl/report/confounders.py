@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean, median
+from typing import Any
 
 from minirl.config import GradientClip
-from minirl.report.differences import Difference
+from minirl.report.differences import Difference, shown
 from minirl.report.read import Arm, Sweep
 
 CLIPPED_APART = 0.1  # shares of clipped updates further apart than this confound a comparison
@@ -31,6 +32,7 @@ def cautions(sweep: Sweep, found: Sequence[Difference]) -> list[Caution]:
         *loss_scales(sweep, found),
         *several_coldstarts(sweep),
         *surroundings(found),
+        *inherited_evaluation(sweep),
         *mixed_arms(found),
         *several_revisions(sweep),
         *unequal_seeds(sweep),
@@ -97,6 +99,26 @@ def surroundings(found: Sequence[Difference]) -> list[Caution]:
             Caution(f"{difference.key} is not the same for all arms: {seen}", tuple(apart) if alters else ())
         )
     return cautions
+
+
+def inherited_evaluation(sweep: Sweep) -> list[Caution]:
+    """Arms that are sampled differently are evaluated differently where eval.* is null, that is, as sampling."""
+    found = []
+    for name in ("temperature", "max_response_tokens"):
+        taken = {arm.name: _evaluated_at(arm, name) for arm in sweep.distinct_arms if arm.config}
+        pairs = [pair for pair in combinations(taken, 2) if taken[pair[0]][0] != taken[pair[1]][0]]
+        pairs = [pair for pair in pairs if any(inherits for _, inherits in (taken[arm] for arm in pair))]
+        if pairs:
+            seen = ", ".join(f"{arm} {shown(value)}" for arm, (value, _) in taken.items())
+            text = f"eval.{name}=null follows sampling.{name}, so the arms are not evaluated alike: {seen}"
+            found.append(Caution(text, tuple(pairs)))
+    return found
+
+
+def _evaluated_at(arm: Arm, name: str) -> tuple[Any, bool]:
+    """The value that takes effect, and whether it is inherited."""
+    own = arm.config.get(f"eval.{name}")
+    return (arm.config.get(f"sampling.{name}"), True) if own is None else (own, False)
 
 
 def mixed_arms(found: Sequence[Difference]) -> list[Caution]:
