@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from functools import partial
 from string import ascii_letters, digits, punctuation
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 
 from minirl.config import ConfigError
 from minirl.interfaces import VerifierError
+from minirl.suggest import did_you_mean
 from minirl.tasks.vocabulary import Vocabulary
 
 Entry = Mapping[str, Any]
@@ -77,8 +77,7 @@ def source(dataset: str, options: Mapping[str, Any]) -> ReasoningGym:
     except ImportError as error:
         raise ConfigError("task=reasoning_gym needs the package reasoning-gym: pip install minirl[tasks]") from error
     if dataset not in DATASETS:
-        near = " or ".join(get_close_matches(dataset, DATASETS)) or "one of those that reasoning-gym lists"
-        raise ConfigError(f"task.dataset={dataset} is not in reasoning-gym: did you mean {near}?")
+        raise ConfigError(f"task.dataset={dataset} is not in reasoning-gym{did_you_mean(dataset, DATASETS)}")
     make = partial(create_dataset, dataset, size=1, **options)
     try:
         verify = make(seed=0).score_answer

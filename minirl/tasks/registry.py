@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import TypeVar
 
 from minirl.config import ColdstartConfig, ConfigError, TaskConfig
+from minirl.suggest import did_you_mean
 from minirl.tasks import addition, chain, reasoning_gym
 from minirl.tasks.procedural import ProceduralTask, Source
 
@@ -21,8 +21,7 @@ def build(cfg: TaskConfig, coldstart: ColdstartConfig) -> ProceduralTask:
 def chosen(table: Mapping[str, Value], key: str, name: str) -> Value:
     """table[name], or an error that names the nearest entries."""
     if name not in table:
-        near = get_close_matches(name, table) or table
-        raise ConfigError(f"{key}={name} is unknown: did you mean {' or '.join(near)}?")
+        raise ConfigError(f"{key}={name} is unknown{did_you_mean(name, table)}")
     return table[name]
 
 

@@ -84,7 +84,7 @@ def test_threads_and_asyncio_grade_alike():
 
 def test_bad_names_and_options_are_said():
     pytest.importorskip("reasoning_gym")
-    with pytest.raises(ConfigError, match=r"task.dataset=chain_sums .* did you mean chain_sum"):
+    with pytest.raises(ConfigError, match=r"task.dataset=chain_sums .*; did you mean chain_sum"):
         build("chain_sums")
     with pytest.raises(ConfigError, match=r"min_term.* do not fit chain_sum .*min_terms"):
         build("chain_sum", min_term=2)
@@ -94,7 +94,7 @@ def test_bad_names_and_options_are_said():
         build(None)
     with pytest.raises(ConfigError, match="wrong_step_rate"):
         build("chain_sum", wrong_step_rate=0.1)
-    with pytest.raises(ConfigError, match=r"coldstart.style=reversed is unknown: did you mean answer"):
+    with pytest.raises(ConfigError, match=r"coldstart.style=reversed is unknown; expected answer"):
         build("chain_sum", style="reversed")
     with pytest.raises(ConfigError, match="printable ASCII"):
         build("simple_geometry").prompts(0, 1, seed=0)
