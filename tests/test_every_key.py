@@ -330,7 +330,7 @@ def test_collapse_depends_on_the_margin(tmp_path):
 
 
 def test_the_first_step_is_refused_below_the_overlap_asked_for(outputs):
-    with pytest.raises(RuntimeError, match="belong to other tokens or layers.*min_route_overlap=0.999"):
+    with pytest.raises(RuntimeError, match=r"belong to other tokens or layers.*min_route_overlap=0\.999"):
         start(outputs, "engine.numerics=int4", "metrics.min_route_overlap=0.999")
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from minirl.doctor.measure import Measurement
 from minirl.metrics.log_ratio import ResponseTokens
 from minirl.metrics.mismatch import Mismatch, extreme_tokens, kl_k1, kl_k3
-from minirl.metrics.routing import Choices, routes_needed
+from minirl.metrics.routing import compared
 from minirl.types import OldPolicy, Rewards, RolloutBatch
 
 NUM_BINS = 16  # of positions within a response
@@ -89,12 +89,11 @@ class Routing:
 
 def routing(measured: Measurement, trainer: OldPolicy, *, floor: float) -> Routing | None:
     """The trainer's own choice in the given pass. floor: metrics.min_route_overlap."""
-    engine = measured.rollouts.routes
-    if engine is None or trainer.routes is None:
+    seen = None if trainer.routes is None else compared(measured.rollouts, trainer.routes)
+    if seen is None or trainer.routes is None:
         return None
-    seen = Choices.compare(engine, trainer.routes, routes_needed(measured.rollouts.cu_seqlens))
     differs = (seen.shared < seen.k).double()
-    chance = seen.k / engine.num_experts
+    chance = seen.k / trainer.routes.num_experts
     overlaps = (seen.shared.double() / seen.k).mean(0).tolist()
     by_chance = [
         layer for layer, share in zip(seen.layers, overlaps, strict=True) if share < chance + floor * (1 - chance)

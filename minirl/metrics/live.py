@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minirl.metrics import mismatch
-from minirl.metrics.routing import ROUTING, Choices, routes_needed
+from minirl.metrics.routing import ROUTING, compared
 from minirl.metrics.statistics import Family
 from minirl.types import OldPolicy, Statistics, TrainBatch
 
@@ -15,10 +15,5 @@ def live_metrics(batch: TrainBatch, live: OldPolicy, *, extreme_ratio: float) ->
     """This rank's part. live: pi_old recomputed with routers that choose for themselves."""
     rollouts = batch.rollouts
     seen = mismatch.Mismatch.of(rollouts, batch.rewards, live, extreme_ratio=extreme_ratio)
-    figures = {
-        **MISMATCH_LIVE.measure(seen),
-    }
-    if rollouts.routes is not None and live.routes is not None:
-        choices = Choices.compare(rollouts.routes, live.routes, routes_needed(rollouts.cu_seqlens))
-        figures |= ROUTING.measure(choices)
-    return figures
+    choices = None if live.routes is None else compared(rollouts, live.routes)
+    return {**MISMATCH_LIVE.measure(seen), **({} if choices is None else ROUTING.measure(choices))}

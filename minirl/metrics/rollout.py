@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minirl.metrics import counts, length, mismatch, reward, validity
-from minirl.metrics.routing import LOCAL, Choices, routes_needed
+from minirl.metrics.routing import LOCAL, compared
 from minirl.metrics.statistics import Family
 from minirl.types import Statistics, TrainBatch
 
@@ -33,7 +33,5 @@ def rollout_metrics(batch: TrainBatch, *, extreme_ratio: float) -> Statistics:
         **MISMATCH.measure(seen),
         **DISCREPANCY.measure(seen.log_ratio),
     }
-    if rollouts.routes is not None and old.routes is not None:
-        choices = Choices.compare(rollouts.routes, old.routes, routes_needed(rollouts.cu_seqlens))
-        figures |= LOCAL.measure(choices)
-    return figures
+    choices = None if old.routes is None else compared(rollouts, old.routes)
+    return figures if choices is None else figures | LOCAL.measure(choices)

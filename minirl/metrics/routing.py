@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from minirl.metrics.statistics import Estimators, Family, Mean
-from minirl.types import Routes, Statistics
+from minirl.types import RolloutBatch, Routes
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +20,21 @@ class Choices:
     """Experts of both sides on the n tokens that have a route on both.
 
     shared [n, L]: how many of the trainer's k experts the engine chose too · repeated [n, L] bool: the engine's row
-    names an expert twice, so it is no choice · missing [needed tokens] bool: the engine recorded no route.
+    names an expert twice, so it is no choice · positions [n]: of the token in its response, -1 in a prompt ·
+    missing [needed tokens] bool: the engine recorded no route.
     """
 
     shared: Tensor
     repeated: Tensor
+    positions: Tensor
     missing: Tensor
     layers: tuple[int, ...]
     k: int
 
     @classmethod
-    def compare(cls, engine: Routes, trainer: Routes, needed: Tensor) -> Self:
-        """engine, trainer: routes of the same T tokens, matched by absolute layer id; needed [T] bool."""
+    def compare(cls, engine: Routes, trainer: Routes, needed: Tensor, positions: Tensor) -> Self:
+        """engine, trainer: routes of the same T tokens, matched by absolute layer id; needed [T] bool; positions [T]:
+        `response_positions`."""
         if engine.experts.shape[0] != trainer.experts.shape[0]:
             raise ValueError(
                 f"engine routes cover {engine.experts.shape[0]} tokens, the trainer's {len(trainer.present)}"
@@ -46,7 +49,14 @@ class Choices:
         shared = [(ours[:, i, :, None] == theirs[:, j, None, :]).any(2).sum(1) for j, i in pairs]
         rows = [theirs[:, j].sort(1).values for j, _ in pairs]
         repeated = [(row[:, 1:] == row[:, :-1]).any(1) for row in rows]
-        return cls(torch.stack(shared, 1), torch.stack(repeated, 1), ~engine.present[needed], trainer.layers, k)
+        return cls(
+            shared=torch.stack(shared, 1),
+            repeated=torch.stack(repeated, 1),
+            positions=positions[both],
+            missing=~engine.present[needed],
+            layers=trainer.layers,
+            k=k,
+        )
 
 
 def routes_needed(cu_seqlens: Tensor) -> Tensor:
@@ -56,23 +66,45 @@ def routes_needed(cu_seqlens: Tensor) -> Tensor:
     return needed
 
 
-@dataclass(frozen=True, slots=True)
-class LayerMeans:
-    """One mean per layer, named by the absolute id of the decoder layer."""
+def response_positions(rollouts: RolloutBatch) -> Tensor:
+    """[T] place of each token in its response: 0 is the first sampled one, -1 is any of the prompt's."""
+    mask = rollouts.response_mask
+    prompts = rollouts.lengths - rollouts.response_lengths
+    places = torch.arange(len(mask), device=mask.device) - (rollouts.cu_seqlens[:-1] + prompts)[rollouts.sequence_ids]
+    return torch.where(mask, places, -1)
 
-    suffixes: ClassVar[tuple[str, ...]] = ("/<layer>",)
-    layers: tuple[int, ...]
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Sums and counts by label: one mean for each label that was met."""
+
+    labels: tuple[str, ...]
     totals: tuple[float, ...]
-    count: int
+    counts: tuple[int, ...]
 
     def merge(self, other: Self) -> Self:
         totals = tuple(mine + its for mine, its in zip(self.totals, other.totals, strict=True))
-        return type(self)(self.layers, totals, self.count + other.count)
+        counts = tuple(mine + its for mine, its in zip(self.counts, other.counts, strict=True))
+        return type(self)(self.labels, totals, counts)
 
     def values(self, name: str) -> dict[str, float]:
-        if not self.count:
-            return {}
-        return {f"{name}/{layer}": total / self.count for layer, total in zip(self.layers, self.totals, strict=True)}
+        cells = zip(self.labels, self.totals, self.counts, strict=True)
+        return {f"{name}/{label}": total / count for label, total, count in cells if count}
+
+
+class LayerMeans(Profile):
+    """By the absolute id of the decoder layer."""
+
+    suffixes: ClassVar[tuple[str, ...]] = ("/<layer>",)
+
+
+FIRST_POSITIONS = (0, 1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)  # of the buckets; each reaches to the next
+
+
+class PositionMeans(Profile):
+    """By position in the response: `prompt`, then the first position of each bucket."""
+
+    suffixes: ClassVar[tuple[str, ...]] = ("/<position>",)
 
 
 def disagree_token_layer(seen: Choices) -> Mean:
@@ -103,7 +135,21 @@ def by_layer(seen: Choices) -> LayerMeans:
     """mean over tokens of |engine's experts and trainer's experts| / k in one MoE layer: the depth profile.
     [IcePop blog]"""
     totals = (seen.shared.double() / seen.k).sum(0).tolist()
-    return LayerMeans(seen.layers, tuple(totals), seen.shared.shape[0])
+    return LayerMeans(tuple(map(str, seen.layers)), tuple(totals), (seen.shared.shape[0],) * len(seen.layers))
+
+
+def by_position(seen: Choices) -> PositionMeans:
+    """mean over (token, MoE layer) of |engine's experts and trainer's experts| / k for tokens at one range of places in
+    the response: `prompt`, 0, 1 to 3, 4 to 15, 16 to 63, ...; named by the first place. Gaps that grow as a response
+    is decoded show here.
+    [ours]"""
+    edges = torch.tensor(FIRST_POSITIONS, device=seen.positions.device)
+    bucket = torch.bucketize(seen.positions, edges, right=True)
+    shares = (seen.shared.double() / seen.k).sum(1)
+    totals = torch.zeros(len(edges) + 1, dtype=torch.float64, device=shares.device).index_add_(0, bucket, shares)
+    counts = torch.bincount(bucket, minlength=len(edges) + 1) * len(seen.layers)
+    labels = ("prompt", *map(str, FIRST_POSITIONS))
+    return PositionMeans(labels, tuple(totals.tolist()), tuple(counts.tolist()))
 
 
 def missing(seen: Choices) -> Mean:
@@ -124,6 +170,7 @@ ESTIMATORS: Estimators[Choices] = {
     "disagree_layers": disagree_layers,
     "overlap": overlap,
     "by_layer": by_layer,
+    "by_position": by_position,
     "missing": missing,
     "repeated": repeated,
 }
@@ -133,6 +180,8 @@ ROUTING = Family("routing/", ESTIMATORS)
 LOCAL = Family("routing/local_", ESTIMATORS)
 
 
-def routing_metrics(engine: Routes, trainer: Routes, needed: Tensor) -> Statistics:
-    """Free routing on both sides; [T] bool `needed` says which tokens are compared."""
-    return ROUTING.measure(Choices.compare(engine, trainer, needed))
+def compared(rollouts: RolloutBatch, trainer: Routes) -> Choices | None:
+    """The engine's choice beside the given one of the trainer, over all inputs of the model; None without routes."""
+    if rollouts.routes is None:
+        return None
+    return Choices.compare(rollouts.routes, trainer, routes_needed(rollouts.cu_seqlens), response_positions(rollouts))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from minirl.config import Routing
-from minirl.metrics.routing import Choices, disagree_token_layer, routes_needed
+from minirl.metrics.routing import Choices, disagree_token_layer, response_positions, routes_needed
 from minirl.metrics.statistics import Estimators, Family, Mean
 from minirl.models.routes import columns, well_formed
 from minirl.models.tape import Pass, RoutingTape
@@ -72,7 +72,7 @@ class Routed:
         old = micro_batch.old.routes
         return cls(
             None if routes is None else routes.present[wanted],
-            None if old is None else Choices.compare(old, own, wanted),
+            None if old is None else Choices.compare(old, own, wanted, response_positions(micro_batch.rollouts)),
         )
 
 

@@ -31,7 +31,12 @@ def test_every_figure_has_its_line_and_every_line_of_these_families_its_figure()
         | update_metrics(batch, logprobs, loss_terms(batch, logprobs), first=True)
     )
     patterns = {
-        name: re.compile(re.escape(name).replace("<quantile>", r"\d+").replace("<layer>", r"\d+"))
+        name: re.compile(
+            re.escape(name)
+            .replace("<quantile>", r"\d+")
+            .replace("<layer>", r"\d+")
+            .replace("<position>", r"(prompt|\d+)")
+        )
         for entry in entries()
         if entry.module.__name__.startswith("minirl.metrics.")
         for name in entry.names

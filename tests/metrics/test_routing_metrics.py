@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -10,8 +11,13 @@ from random_batches import EXPERTS, LAYERS, K, random_batch, random_routes
 
 from minirl.metrics.live import live_metrics
 from minirl.metrics.rollout import rollout_metrics
-from minirl.metrics.routing import routes_needed, routing_metrics
+from minirl.metrics.routing import ROUTING, Choices, response_positions, routes_needed
 from minirl.types import Routes, figures
+
+
+def routing_metrics(engine: Routes, trainer: Routes, needed: torch.Tensor, positions: torch.Tensor | None = None):
+    where = torch.zeros_like(needed, dtype=torch.int64) if positions is None else positions
+    return ROUTING.measure(Choices.compare(engine, trainer, needed, where))
 
 
 def near(routes: Routes, seed: int) -> Routes:
@@ -30,7 +36,7 @@ def test_against_sets(seed: int) -> None:
     engine = batch.rollouts.routes
     assert engine is not None
     trainer, needed = near(engine, seed), routes_needed(batch.rollouts.cu_seqlens)
-    found = figures(routing_metrics(engine, trainer, needed))
+    found = figures(routing_metrics(engine, trainer, needed, response_positions(batch.rollouts)))
     compared = [t for t in range(len(needed)) if needed[t] and engine.present[t] and trainer.present[t]]
     assert 0 < len(compared) < int(needed.sum())
     shared = [
@@ -46,6 +52,13 @@ def test_against_sets(seed: int) -> None:
     assert found["routing/overlap"] == pytest.approx(sum(cells) / K / len(cells))
     for i, layer in enumerate(LAYERS):
         assert found[f"routing/by_layer/{layer}"] == pytest.approx(sum(row[i] for row in shared) / K / n)
+    cu = batch.rollouts.cu_seqlens.tolist()
+    first = [next(t for t in range(a, b) if batch.rollouts.response_mask[t]) for a, b in pairwise(cu)]
+    place = {t: t - first[i] for i, (a, b) in enumerate(pairwise(cu)) for t in range(a, b)}
+    for label, places in {"prompt": range(-9, 0), "0": range(1), "1": range(1, 4), "4": range(4, 16)}.items():
+        cells = [share for t, row in zip(compared, shared, strict=True) if place[t] in places for share in row]
+        assert cells and found[f"routing/by_position/{label}"] == pytest.approx(sum(cells) / K / len(cells))
+    assert "routing/by_position/16" not in found  # no response is as long
     absent = sum(bool(needed[t]) and not bool(engine.present[t]) for t in range(len(needed)))
     assert found["routing/missing"] == pytest.approx(absent / int(needed.sum())) and absent
     assert found["routing/repeated"] == 0.0
