@@ -159,7 +159,16 @@ def _sizes(config: Config) -> Iterator[str]:
         "coldstart.eval_problems",
     )
     yield from _at_least(config, 2, "eval.num_problems")  # a standard error needs two
-    yield from _at_least(config, 0, "seed", "train.optim.warmup_updates", "coldstart.min_steps")
+    yield from _at_least(
+        config,
+        0,
+        "seed",
+        "train.optim.warmup_updates",
+        "train.optim.weight_decay",
+        "coldstart.min_steps",
+        "coldstart.warmup_steps",
+        "coldstart.weight_decay",
+    )
     ranks, prompts = num_ranks(), config.prompts_per_mini_batch
     if prompts % ranks:
         yield f"prompts_per_mini_batch={prompts} cannot be shared by {ranks} ranks: use a multiple of {ranks}"
