@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.filesystem import FileSystemReader
 
+from minirl.config import ConfigError
 from minirl.world import World
 
 UNFINISHED = ".unfinished"  # suffix of a folder that is being written
+METADATA = ".metadata"  # what stands where: torch pickles it
+# all that the description of a checkpoint is made of, beside dtypes; nothing here acts when it is called
+DESCRIPTION = {
+    "torch": ("Size", "strided"),
+    "torch.serialization": ("_get_layout",),
+    "torch.distributed.checkpoint.filesystem": ("_StorageInfo", "_StoragePrefix"),
+    "torch.distributed.checkpoint.metadata": (
+        "Metadata",
+        "StorageMeta",
+        "MetadataIndex",
+        "TensorStorageMetadata",
+        "TensorProperties",
+        "ChunkStorageMetadata",
+        "BytesStorageMetadata",
+        "_MEM_FORMAT_ENCODING",
+    ),
+    "pathlib": ("PosixPath",),
+    "pathlib._local": ("PosixPath",),
+}
 
 
 def numbered(checkpoints: Path) -> dict[int, Path]:
@@ -49,4 +72,31 @@ def save(state: dict[str, Any], checkpoints: Path, version: int, *, num_checkpoi
 
 def load(state: Mapping[str, Any], checkpoint: Path) -> None:
     """Fills the tensors of `state` in place; an entry the checkpoint lacks is an error."""
-    dcp.load(dict(state), checkpoint_id=checkpoint)
+    reader = PlainReader(checkpoint)
+    reader.read_metadata()  # what is wrong with it is said here; torch would wrap it in an error of its own
+    dcp.load(dict(state), storage_reader=reader)
+
+
+class Description(pickle.Unpickler):
+    """Reads the description of a checkpoint and runs no code that somebody else has written into it."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        if not dtype and name not in DESCRIPTION.get(module, ()):
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which no checkpoint of minirl holds")
+        return super().find_class(module, name)
+
+
+class PlainReader(FileSystemReader):
+    """torch's reader, which reads tensors as nothing but tensors and would unpickle anything as their description."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> dcp.Metadata:
+        path = Path(self.path) / METADATA
+        with path.open("rb") as file:
+            try:
+                metadata: dcp.Metadata = Description(file).load()
+            except pickle.UnpicklingError as error:
+                raise ConfigError(f"{path}: {error}") from error
+        if metadata.storage_meta is not None:
+            metadata.storage_meta.load_id = self.load_id
+        return metadata
