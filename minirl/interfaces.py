@@ -19,7 +19,8 @@ class VerifierError(Exception):
 class Engine(Protocol):
     """mu: samples responses and says with which probability, through which experts, by which weights."""
 
-    version: int
+    @property
+    def version(self) -> int: ...
 
     def load_parameters(self, parameters: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Takes over the full (unsharded) parameters by Hugging Face name and is `version` from then on."""

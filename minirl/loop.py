@@ -60,8 +60,10 @@ class Plan:
     def evaluates_at(self, version: int) -> bool:
         return version % self.eval_every == 0
 
-    def looks_live_at(self, version: int) -> bool:
-        return version % self.live_every == 0
+    def falls_due(self, start: int, every: int) -> bool:
+        """Whether a multiple of `every` is among the versions of the step that begins at `start`: what is looked at
+        between rollout batches is looked at as often for an N that does not divide it."""
+        return -start % every < self.num_mini_batches
 
     def saves_at(self, version: int) -> bool:
         return version % self.checkpoint_every == 0 or version == self.num_updates
@@ -101,19 +103,19 @@ def train(
         with clock("old"):  # pi_old, frozen before any update
             old = policy.recompute(rollouts, algo.routing)
         batch = algo.reject(_unrejected(rollouts, rewards, advantages, old))
-        if plan.looks_live_at(start) or start == begun:
+        if plan.falls_due(start, plan.live_every) or start == begun:
             with clock("live"):  # what the same tokens look like under free routing
                 live = old if algo.routing != Routing.r3 else policy.recompute(rollouts, Routing.live)
             if start == begun:
                 refuse_displaced_routes(rollouts, live, floor=plan.min_route_overlap, world=world)
                 verify(rollouts, old)
-            if plan.looks_live_at(start):
+            if plan.falls_due(start, plan.live_every):
                 tracker.log(start, world.merge(live_metrics(batch, live, extreme_ratio=plan.extreme_ratio)))
         pooled = world.pool(rollout_metrics(batch, extreme_ratio=plan.extreme_ratio))
         tracker.log(start, figures(pooled))
-        if start % plan.histograms_every == 0:
+        if plan.falls_due(start, plan.histograms_every):
             tracker.histograms(start, histograms(pooled))
-        if start % plan.samples_every == 0:
+        if plan.falls_due(start, plan.samples_every):
             tracker.samples(start, _samples(task, prompts, batch))
         if int(world.sum(batch.accepted.sum())) == 0:
             raise Degenerate(start, "every response was rejected")

@@ -102,8 +102,8 @@ class Stage:
     def histograms(self, version: int, counts: object) -> None: ...
 
 
-def played(stage: Stage, num_mini_batches: int, num_updates: int) -> Stage:
-    plan = Plan(
+def plan(num_mini_batches: int, num_updates: int = 24) -> Plan:
+    return Plan(
         num_updates=num_updates,
         num_mini_batches=num_mini_batches,
         prompts_per_mini_batch=3,
@@ -118,8 +118,11 @@ def played(stage: Stage, num_mini_batches: int, num_updates: int) -> Stage:
         sampling=SAMPLING,
         checkpoints=Path("checkpoints"),
     )
+
+
+def played(stage: Stage, num_mini_batches: int, num_updates: int) -> Stage:
     train(
-        plan=plan,
+        plan=plan(num_mini_batches, num_updates),
         algo=build(load(["algo=minirl"]).algo),
         policy=stage,
         engine=stage,
@@ -184,3 +187,12 @@ def test_weights_that_vanish_are_a_result_and_their_row_is_kept():
     with pytest.raises(Degenerate, match=r"mean importance weight is 1\.0e-04 at update 0"):
         played(stage, 2, 4)
     assert list(stage.rows) == [0]
+
+
+@pytest.mark.parametrize(
+    ("num_mini_batches", "expected"),
+    [(1, [0, 8, 16]), (2, [0, 8, 16]), (3, [0, 6, 15]), (5, [0, 5, 15, 20]), (16, [0, 16]), (8, [0, 8, 16])],
+)
+def test_what_is_due_every_8_updates_is_looked_at_once_for_each_whatever_n(num_mini_batches, expected):
+    due = plan(num_mini_batches).falls_due
+    assert [start for start in range(0, 24, num_mini_batches) if due(start, 8)] == expected
