@@ -86,8 +86,8 @@ def sampled_outcomes(
 
 def figures(outcomes: Tensor) -> dict[str, float]:
     """eval/avg = mean over problems of the mean reward of k samples (avg@k, k always the configured one: what could
-    not be graded counts 0 and is reported beside it); eval/se = its standard error over problems; eval/pass = mean of
-    pass@k."""
+    not be graded counts 0); eval/se = its standard error over problems; eval/pass = mean of pass@k, where a reward of
+    1 is correct; eval/length = mean response tokens; eval/truncated and eval/verifier_errors = shares of responses."""
     num_problems, num_samples = outcomes.shape[:2]
     rewards, graded, lengths, truncated = outcomes.unbind(-1)
     by_problem = rewards.mean(1)
