@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from minirl.types import Routes
@@ -24,6 +25,8 @@ def columns(routes: Routes, layers: tuple[int, ...]) -> Tensor:
 def well_formed(experts: Tensor, num_experts: int) -> Tensor:
     """[T, L, k] -> [T] bool: in every layer k different experts that exist. A row of zeros (padding) is not, unless
     k = 1: there only an explicit mask can tell."""
-    ordered = experts.long().sort(dim=-1).values
-    exist = (ordered[..., 0] >= 0) & (ordered[..., -1] < num_experts)
-    return (exist & (ordered[..., 1:] != ordered[..., :-1]).all(dim=-1)).all(dim=-1)
+    well = torch.ones(experts.shape[0], dtype=torch.bool, device=experts.device)
+    for layer in experts.unbind(1):  # one at a time: int64 is up to eight times the table
+        ordered = layer.long().sort(dim=-1).values
+        well &= (ordered[:, 0] >= 0) & (ordered[:, -1] < num_experts) & (ordered[:, 1:] != ordered[:, :-1]).all(dim=-1)
+    return well

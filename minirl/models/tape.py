@@ -24,7 +24,8 @@ from minirl.types import expert_dtype
 
 class Pass:
     """One forward (and its backward). experts [T, L, k]: the routers' own choice, given the inputs they met;
-    forced [T, L, k] int64 and present [T] bool: what is chosen instead, and for which tokens (None: for none)."""
+    forced [T, L, k] and present [T] bool: what is chosen instead, and for which tokens (None: for none). Both tables
+    have the smallest dtype; ids become int64 one layer at a time."""
 
     def __init__(self, tape: RoutingTape, num_tokens: int, forced: Tensor | None, present: Tensor | None) -> None:
         shape = (num_tokens, len(tape.layers), tape.top_k)
@@ -42,7 +43,7 @@ class Pass:
         live = self.experts[:, column].long()
         if self.forced is None or self.present is None:
             return live
-        return torch.where(self.present[:, None], self.forced[:, column], live)
+        return torch.where(self.present[:, None], self.forced[:, column].long(), live)
 
 
 class RoutingTape:
@@ -119,14 +120,14 @@ class RoutingTape:
             raise ValueError(
                 f"routes of shape {list(experts.shape)}: expected {list(expected)} (tokens, MoE layers, k)"
             )
-        forced, present = experts.to(self.device, torch.int64), present.to(self.device)
-        broken = present & ~well_formed(forced, self.num_experts)
+        experts, present = experts.to(self.device), present.to(self.device)
+        broken = present & ~well_formed(experts, self.num_experts)
         if broken.any():
             token = int(broken.nonzero()[0])
             raise ValueError(
-                f"the route of token {token} is none: {forced[token].tolist()} of {self.num_experts} experts"
+                f"the route of token {token} is none: {experts[token].tolist()} of {self.num_experts} experts"
             )
-        forced = torch.where(present[:, None, None], forced, 0)
+        forced = experts.to(expert_dtype(self.num_experts)).masked_fill(~present[:, None, None], 0)
         with self.opened(Pass(self, present.shape[0], forced, present)) as current:
             yield current
 
