@@ -34,7 +34,7 @@ def task(cfg: DictConfig) -> str:
         )
         try:
             with (folder.parent / "starts.txt").open("a") as starts:
-                print(cfg.run.name, cfg.seed, os.environ.get("OMP_NUM_THREADS"), file=starts)
+                print(cfg.run.name, cfg.seed, os.environ.get("CUDA_VISIBLE_DEVICES"), file=starts)
             return _behave(cfg, record)
         except KeyboardInterrupt:
             record.update(state=State.interrupted, reason="told to stop")

@@ -158,6 +158,15 @@ def test_two_commands_share_the_work_and_run_nothing_twice() -> None:
     assert set(states().values()) == {"finished"}
 
 
+def test_where_there_are_gpus_processes_are_fresh_and_each_slot_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CUDA context does not survive a fork; no device is touched here, only named."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7")
+    write_sweep(["naps", "naps too"], [0])
+    code, output = finish(start("run.device=auto"))
+    assert code == 0, output
+    assert sorted(line.rpartition(" ")[2] for line in begun()) == ["6", "7"]
+
+
 def test_a_longer_horizon_goes_on_with_a_finished_run() -> None:
     write_sweep(["good"], [0])
     assert finish(start())[0] == 0
