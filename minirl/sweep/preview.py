@@ -40,8 +40,8 @@ def _say(console: Console, line: str) -> None:
 
 
 def _table(design: Design, arms: Sequence[PlannedArm], cells: Sequence[Cell]) -> Table:
-    table = Table(title=escape(design.title), box=SIMPLE_HEAD)
-    table.add_column("arm", min_width=16)
+    table = Table(title=escape(design.title), box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("arm", min_width=14)
     table.add_column("identity", no_wrap=True)
     for name in ("prompts", "responses", "updates per batch", "on- policy", "tokens per step ≤", "updates"):
         table.add_column(name, justify="right")
