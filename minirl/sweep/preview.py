@@ -43,7 +43,7 @@ def _table(design: Design, arms: Sequence[PlannedArm], cells: Sequence[Cell]) ->
     table = Table(title=escape(design.title), box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("arm", min_width=14)
     table.add_column("identity", no_wrap=True)
-    for name in ("prompts", "responses", "updates per batch", "on- policy", "tokens per step ≤", "updates"):
+    for name in ("prompts", "responses", "updates per batch", "on- policy", "tokens per step ≤"):
         table.add_column(name, justify="right")
     for planned in arms:
         config, size = planned.config, estimate(planned.config, made_start(planned.config))
@@ -55,7 +55,6 @@ def _table(design: Design, arms: Sequence[PlannedArm], cells: Sequence[Cell]) ->
             str(config.num_mini_batches),
             "yes" if config.num_mini_batches == 1 else "no",
             str(size.tokens),
-            str(config.num_updates),
         )
     return table
 
@@ -109,7 +108,7 @@ def evaluation(config: Config) -> str:
     temperature = sampling.temperature if part.temperature is None else part.temperature
     limit = sampling.max_response_tokens if part.max_response_tokens is None else part.max_response_tokens
     return (
-        f"  eval every {part.every} updates: {part.num_problems} problems x {part.num_samples} samples, "
+        f"  eval every {part.every} of {config.num_updates} updates: {part.num_problems} problems x {part.num_samples} samples, "
         f"temperature {temperature:g}, at most {limit} tokens, {part.numerics} numerics, live routing"
     )
 
