@@ -131,7 +131,7 @@ def test_dry_run_says_what_would_be_run(figure: str) -> None:
         assert said in text
     row = next(line for line in text.splitlines() if line.strip().startswith("clip "))
     assert row.split()[2:] == ["128", "1024", "8", "no", "12288"]
-    assert "eval every 8 of 96 updates: 128 problems x 2 samples, temperature 1, at most 12 tokens, fp32 numerics" in text
+    assert "eval every 8 of 96 updates: 128 problems x 2 samples, temperature 1, at most 12 tokens, fp32" in text
     assert "minirl run num_mini_batches=8 prompts_per_mini_batch=16" in text
     assert not Path("outputs").exists()
 

@@ -17,6 +17,8 @@ from minirl.sweep.estimate import Estimate, estimate, in_bytes, in_count
 from minirl.sweep.expand import SEED, Design
 from minirl.sweep.plan import Cell, PlannedArm, made_start, proportional
 
+COLUMNS = (("prompts", 7), ("responses", 9), ("updates per batch", 9), ("on- policy", 6), ("tokens per step ≤", 10))
+
 
 def show(
     design: Design, arms: Sequence[PlannedArm], cells: Sequence[Cell], starts: Mapping[str, str], console: Console
@@ -41,10 +43,10 @@ def _say(console: Console, line: str) -> None:
 
 def _table(design: Design, arms: Sequence[PlannedArm], cells: Sequence[Cell]) -> Table:
     table = Table(title=escape(design.title), box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("arm", min_width=14)
+    table.add_column("arm", max_width=28)
     table.add_column("identity", no_wrap=True)
-    for name in ("prompts", "responses", "updates per batch", "on- policy", "tokens per step ≤"):
-        table.add_column(name, justify="right")
+    for name, width in COLUMNS:
+        table.add_column(name, justify="right", width=width)
     for planned in arms:
         config, size = planned.config, estimate(planned.config, made_start(planned.config))
         table.add_row(
@@ -108,8 +110,8 @@ def evaluation(config: Config) -> str:
     temperature = sampling.temperature if part.temperature is None else part.temperature
     limit = sampling.max_response_tokens if part.max_response_tokens is None else part.max_response_tokens
     return (
-        f"  eval every {part.every} of {config.num_updates} updates: {part.num_problems} problems x {part.num_samples} samples, "
-        f"temperature {temperature:g}, at most {limit} tokens, {part.numerics} numerics, live routing"
+        f"  eval every {part.every} of {config.num_updates} updates: {part.num_problems} problems x {part.num_samples} "
+        f"samples, temperature {temperature:g}, at most {limit} tokens, {part.numerics} numerics, live routing"
     )
 
 
