@@ -28,7 +28,7 @@ def graded(task, prompt, answer):
     return task.grade(prompt, task.encode(answer + task.vocabulary.eos))
 
 
-@pytest.mark.parametrize("dataset", ["chain_sum", "base_conversion", "spell_backward", "word_sorting"])
+@pytest.mark.parametrize("dataset", ["chain_sum", "base_conversion", "spell_backward", "word_sorting", "word_ladder"])
 def test_gold_answers_are_right_and_others_are_not(dataset):
     pytest.importorskip("reasoning_gym")
     task = build(dataset)
@@ -61,6 +61,18 @@ def test_options_reach_the_dataset():
     task = build("chain_sum", min_terms=3, max_terms=3, min_digits=4, max_digits=4)
     for prompt in task.prompts(0, 5, seed=0):
         assert prompt.problem["metadata"]["num_terms"] == 3 and prompt.problem["metadata"]["num_digits"] == 4
+
+
+@pytest.mark.parametrize("dataset", ["chain_sum", "spell_backward", "word_ladder", "acre"])
+def test_a_problem_is_the_first_of_the_dataset_of_its_seed(dataset):
+    """Both kinds of dataset: those that draw problem i from seed + i, and those that tabulate."""
+    gym = pytest.importorskip("reasoning_gym")
+    source = build(dataset).source
+    for seed in (3, 1_000_003):
+        expected = gym.create_dataset(dataset, seed=seed, size=1)[0]
+        assert {key: source.entry(seed)[key] for key in ("question", "answer")} == {
+            key: expected[key] for key in ("question", "answer")
+        }
 
 
 def test_threads_and_asyncio_grade_alike():
