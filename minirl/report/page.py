@@ -22,6 +22,7 @@ from minirl.report.panels import EVALUATION, MAIN, MORE, Panel, Series, averages
 from minirl.report.plots import NARROW, SMALL, WIDE, Frame, arm_class, letter, line_plot
 from minirl.report.png import write_pngs
 from minirl.report.read import Sweep, read_sweep
+from minirl.report.routing import has_routes, routing_section
 from minirl.report.settings import footer, switches
 from minirl.report.tables import accounts, arms_table, endings, runs_table, swatch
 from minirl.report.verdicts import cards, verdict_table
@@ -67,6 +68,7 @@ def page(sweep: Sweep, judgements: Sequence[Judgement], *, now: float) -> str:
         verdict_table(sweep, judgements, everything),
         arms_table(sweep, found),
         switches(found, inert_switches(sweep), everything),
+        routing_section(sweep),
         accounts(sweep),
         runs_table(sweep),
         class_="wrap",
@@ -94,6 +96,7 @@ def masthead(sweep: Sweep, judgements: Sequence[Judgement]) -> Markup:
         "numbers": "Numbers",
         "arms": "Arms",
         "switches": "What differs",
+        **({"routing": "Routing"} if has_routes(sweep) else {}),
         "time": "Time and tokens",
         "runs": "Runs",
     }

@@ -187,6 +187,12 @@ def _rollout(
         row |= {
             "routing/disagree_token_layer": around(behaviour.disagree),
             "routing/disagree_any": around(2.6 * behaviour.disagree),
+            "routing/missing": 0.0,
+            **{f"routing/by_layer/{layer}": 1 - around(behaviour.disagree * (1 + layer) / 4) for layer in range(3)},
+            **{
+                f"routing/by_position/{place}": 1 - around(behaviour.disagree * (0.3 + 0.05 * rank))
+                for rank, place in enumerate(("prompt", 0, 1, 4))
+            },
             "mismatch_live/kl_k3": around(4.1e-3 * behaviour.growth**time, 0.25),
             "mismatch_live/kl_k1": around(4.1e-3 * behaviour.growth**time, 0.5),
         }
