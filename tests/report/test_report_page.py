@@ -226,6 +226,7 @@ def test_what_a_reader_looks_for_is_there_in_order(root: Node) -> None:
         "numbers",
         "arms",
         "switches",
+        "routing",
         "time",
         "runs",
     ]
