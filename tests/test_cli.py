@@ -63,7 +63,7 @@ except SystemExit as end:
         (["coldstart", "task=adition"], "did you mean addition?"),
         (["show", "model=tiny_mo"], "did you mean tiny_moe"),
         (["show", "--group", "algos"], "did you mean algo?"),
-        (["sweep", "quikstart"], "did you mean quickstart?"),
+        (["sweep", "quikstart"], "did you mean quickstart"),
         (["sweep", "nowhere.yaml"], "nowhere.yaml: no such file"),
         (["sweep", "quickstart", "algo=grop", "--dry-run"], "did you mean grpo?"),
         (["sweep", "quickstart", "experiment=toy,tooy", "--dry-run"], "a sweep has one experiment"),
@@ -214,7 +214,7 @@ def in_bash(line: str) -> list[str]:
 
 def test_bash_completes_commands_sweeps_groups_and_choices() -> None:
     assert in_bash("minirl sw") == ["sweep"]
-    assert in_bash("minirl sweep quick") == ["quickstart"]
+    assert "quickstart" in in_bash("minirl sweep quick")
     assert "algo=" in in_bash("minirl run al")
     assert in_bash("minirl run algo=gr") == ["grpo", "grpo_mu"]
     assert in_bash("minirl show --group mo") == ["model"]
@@ -240,4 +240,4 @@ def test_other_shells_complete_the_whole_word(monkeypatch: pytest.MonkeyPatch) -
 
 def test_sweeps_on_disk_are_completed(own_folder: Path) -> None:
     write_plan(own_folder / "outputs" / "sweeps" / "mine", {"a": "finished"})
-    assert completion.swept("m") == ["mine"] and completion.sweep_files("q") == ["quickstart"]
+    assert completion.swept("m") == ["mine"] and "quickstart" in completion.sweep_files("q")
