@@ -111,12 +111,13 @@ class Display:
         if self.live:
             self.live.update(table(statuses, self.folder.name, left))
             return
-        running = (
+        running = [
             f"{each.arm} s{each.seed} {each.updates}/{each.num_updates or '?'}"
             for each in statuses
             if each.state == State.running
-        )
-        self._say(f"          {'; '.join(running)}; about {duration(left)} left")
+        ]
+        if running:
+            self._say(f"          {'; '.join(running)}; about {duration(left)} left")
 
     def close(self) -> None:
         if self.live:
