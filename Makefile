@@ -9,6 +9,7 @@ PIP_FLAGS ?= -c constraints/cpu.txt
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 BIN := $(VENV)/bin
+TEST_JOBS ?= 2
 
 # one thread per process: several processes share the cores, and spinning threads would cost more than they give
 export OMP_NUM_THREADS ?= 1
@@ -20,7 +21,7 @@ quickstart: $(VENV)/installed
 	$(BIN)/minirl report quickstart
 
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile $(PYTEST_FLAGS)
 
 test-slow: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m slow $(PYTEST_FLAGS)
