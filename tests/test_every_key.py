@@ -65,7 +65,7 @@ MODEL = {
     "model.head_dim": ["model.head_dim=64"],
     "model.num_experts": ["model.num_experts=8"],
     "model.moe_intermediate_size": ["model.moe_intermediate_size=64"],
-    "model.initializer_range": ["model.initializer_range=0.1"],
+    "model.initializer_range": ["model.initializer_range=0.2"],
     "model.init_seed": ["model.init_seed=1"],
 }
 
