@@ -36,32 +36,27 @@ class Lengths(NamedTuple):
 
 def seq_mean_token_sum(lengths: Lengths, totals: Totals) -> Tensor:
     """1 / B (MiniRL, arXiv 2512.01374 eq 7: a sum over tokens, an expectation over responses)."""
-    return inverse(totals.responses).expand_as(lengths.response)
+    return (1 / totals.responses).expand_as(lengths.response)
 
 
 def seq_mean_token_mean(lengths: Lengths, totals: Totals) -> Tensor:
     """1 / (B T_i) (GRPO; the length-normalised MiniRL)."""
-    return inverse(totals.responses * lengths.response)
+    return 1 / (totals.responses * lengths.response)
 
 
 def token_mean(lengths: Lengths, totals: Totals) -> Tensor:
     """1 / T (DAPO and CISPO as their codes have it)."""
-    return inverse(totals.tokens).expand_as(lengths.response)
+    return (1 / totals.tokens).expand_as(lengths.response)
 
 
 def group_token_mean(lengths: Lengths, totals: Totals) -> Tensor:
     """1 / (P sum_{j in group} T_j) (DAPO and CISPO as their papers have it)."""
-    return inverse(totals.groups * lengths.group)
+    return 1 / (totals.groups * lengths.group)
 
 
 def token_sum_norm(lengths: Lengths, totals: Totals, *, length: int) -> Tensor:
     """1 / (B L), L a constant (Dr.GRPO)."""
-    return inverse(totals.responses * length).expand_as(lengths.response)
-
-
-def inverse(count: Tensor) -> Tensor:
-    """1 / count, and 0 where nothing is counted: a wholly rejected batch weighs nothing instead of 0 / 0."""
-    return torch.where(count > 0, 1 / count.clamp(min=1), 0.0)
+    return (1 / (totals.responses * length)).expand_as(lengths.response)
 
 
 def lengths(batch: TrainBatch) -> tuple[Tensor, Tensor]:
@@ -92,6 +87,7 @@ class Aggregation:
         group = per_group.repeat_interleave(batch.rollouts.group_size)[: len(batch)]
         own = Lengths(broadcast(per_response, cu_seqlens), broadcast(group, cu_seqlens))
         weight = self.scale * self.kind(own, Totals(*totals.double()))
+        # what is accepted is counted: a denominator can be 0 only where the weight is not used
         return torch.where(batch.accepted, weight, 0.0).to(batch.old.logprobs.dtype)
 
 

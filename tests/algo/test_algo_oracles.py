@@ -133,6 +133,24 @@ def test_would_clip_is_the_paper_mask_for_every_method() -> None:
             assert torch.equal(sample.padded(terms.would_clip), expected & view.mask)
 
 
+def test_terms_say_what_was_done_and_to_which_tokens() -> None:
+    """MiniRL: masked with A > 0 (high) and with A < 0 (low), capped where q > 5, and the two log ratios."""
+    algo = algorithm("minirl")
+    for sample in DRAWS:
+        view, batch = setting(sample), prepared(algo, sample.batch)
+        branches = published.minirl(view)[1]
+        terms = gradient(algo, batch, sample.logprobs())[1]
+        seen = {name: sample.padded(getattr(terms, name)) for name in ("high", "low", "capped", "log_discrepancy")}
+        assert torch.equal(seen["high"], branches["A>0 clipped"] & view.mask)
+        assert torch.equal(seen["low"], branches["A<0 clipped"] & view.mask)
+        assert seen["high"].any() and seen["low"].any()
+        assert torch.equal(seen["capped"], (view.q > 5) & view.mask)
+        assert torch.equal(seen["log_discrepancy"], view.old - view.mu)
+        assert torch.equal(sample.padded(terms.log_staleness), (view.theta - view.old).detach())
+        on_policy = gradient(algo, batch, sample.logprobs(), on_policy=True)[1]
+        assert torch.equal(sample.padded(on_policy.log_discrepancy), (view.theta - view.mu).detach())
+
+
 def test_decoupled_ppo_identity() -> None:
     """M = 1, no cap: the gradient of J_token with R replaced by A; with the mask: of w min(r A, clip(r) A)."""
     uncapped = "algo.is_weight.product.high=null"

@@ -32,7 +32,7 @@ RATIOS = vector(0.5, 0.79, 0.81, 1.0, 1.26, 1.28, 4.0).log()
 @pytest.mark.parametrize(
     ("advantage", "dual", "expected"),
     [(1.0, None, [1, 1, 1, 1, 1, 0, 0]), (-1.0, None, [0, 0, 1, 1, 1, 1, 1]), (0.0, None, [1] * 7),
-     (-1.0, 3.0, [0, 0, 1, 1, 1, 1, 0]), (1.0, 3.0, [1, 1, 1, 1, 1, 0, 0])],
+     (-1.0, 3.0, [0, 0, 1, 1, 1, 1, 0]), (1.0, 3.0, [1, 1, 1, 1, 1, 0, 0]), (0.0, 3.0, [1] * 7)],
 )  # fmt: skip
 def test_ratio_mask(advantage: float, dual: float | None, expected: list[int]) -> None:
     found = ratio_mask(RATIOS, torch.full_like(RATIOS, advantage), low=0.2, high=0.27, dual=dual)
