@@ -222,13 +222,14 @@ def evaluate(
 ) -> None:
     """avg@k and pass@k of a checkpoint on held-out problems; overrides come on top of those of its run."""
     with reported(context):
-        from minirl.compose import load
+        from minirl.compose import load, read
         from minirl.examine import examine, is_model, run_of
-        from minirl.record import RunRecord
         from minirl.validate import validate
 
-        own = [] if is_model(checkpoint) else RunRecord(run_of(checkpoint)).read()["overrides"]
-        config = load([*own, *(overrides or [])], config_dir or ())
+        if is_model(checkpoint):
+            config = load(overrides or [], config_dir or ())
+        else:
+            config = read(run_of(checkpoint) / "config.yaml", overrides or [])
         validate(config)
         for name, value in examine(config, checkpoint).items():
             typer.echo(f"{name:<24}{value:.6g}")

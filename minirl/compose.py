@@ -124,14 +124,17 @@ def _leaves(cfg: DictConfig, prefix: str) -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-def read(path: Path) -> Config:
-    """The configuration that a run wrote beside its results. Reading what was written gives what was run."""
+def read(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """The configuration that a run wrote beside its results, with single keys (key=value) changed. Reading what was
+    written gives what was run, whatever has become of conf/ since."""
     try:
         cfg = OmegaConf.load(path)
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; a run writes its config.yaml there") from None
-    assert isinstance(cfg, DictConfig)
-    return typed(cfg)
+    with explained(()):
+        changed = OmegaConf.merge(cfg, OmegaConf.from_dotlist(list(overrides)))
+    assert isinstance(changed, DictConfig)
+    return typed(changed)
 
 
 def groups() -> list[str]:

@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -24,7 +25,7 @@ from minirl import coldstart
 from minirl.agreement import explained, refuse_disagreement
 from minirl.algo.algorithm import build as build_algorithm
 from minirl.clock import Clock
-from minirl.compose import conf_dir, register_schema
+from minirl.compose import conf_dir, read, register_schema
 from minirl.config import Config, ConfigError
 from minirl.engine.registry import build as build_engine
 from minirl.engine.registry import require as require_engine
@@ -66,6 +67,7 @@ def run(cfg: DictConfig, overrides: list[str]) -> State:
         for note in notes:
             say(f"note: {note}")
         with record.locked() if world.rank == 0 else nullcontext(), _terminable():
+            refuse_other_evaluation(record.folder, config)
             done = world.gather(_result(record, config))[0]  # one rank looks, so that all do the same
             if done is not None:
                 say(f"{record.folder}: {done} already, nothing to do")
@@ -78,6 +80,21 @@ def run(cfg: DictConfig, overrides: list[str]) -> State:
             return _recorded(record, _description(config, overrides) | facts, training)
     finally:
         world.leave()
+
+
+def refuse_other_evaluation(folder: Path, config: Config) -> None:
+    """A run has one evaluation from its first row to its last: eval.* is not part of what a run is, so a changed one
+    would find the old run's folder and continue it with other problems or other draws."""
+    if not (folder / "config.yaml").exists():
+        return
+    before = read(folder / "config.yaml").eval
+    for spec in fields(before):
+        kept, asked = getattr(before, spec.name), getattr(config.eval, spec.name)
+        if kept != asked:
+            raise ConfigError(
+                f"eval.{spec.name}={asked}: {folder} is evaluated with eval.{spec.name}={kept}; keep that, use "
+                "`minirl eval` on its checkpoint, or another run.outputs"
+            )
 
 
 def _result(record: RunRecord, config: Config) -> State | None:

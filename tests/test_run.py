@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from small_runs import SMALL, rows, start
 
+from minirl.config import ConfigError
 from minirl.record import RunRecord, State
 from minirl.types import Diverged
 
@@ -47,6 +48,12 @@ def test_a_finished_run_is_not_run_again_and_a_longer_horizon_continues_it(outpu
     (outputs / "whole" / "coldstarts").symlink_to(outputs / "coldstarts")
     _, whole = start(outputs / "whole", "num_updates=8")
     assert rows(folder) == rows(whole)
+
+
+def test_a_run_keeps_the_evaluation_it_began_with(outputs):
+    start(outputs, "num_updates=2", "eval.every=2", "train.checkpoint_every=2")
+    with pytest.raises(ConfigError, match=r"eval\.num_problems=9: .* is evaluated with eval\.num_problems=8"):
+        start(outputs, "num_updates=4", "eval.every=2", "train.checkpoint_every=2", "eval.num_problems=9")
 
 
 def test_an_unquantised_engine_is_the_trainer(outputs):
