@@ -18,7 +18,7 @@ pytestmark = pytest.mark.vllm
 
 VLLM = ["engine=vllm", "engine.max_sequence_tokens=64", "engine.cache_mib=64", "metrics.live_every=96"]
 LEARNING = [*VLLM, "num_updates=96", "eval.every=96", "eval.num_problems=16", "train.checkpoint_every=96"]
-ON_POLICY = [*LEARNING, "engine.numerics=fp32", "train.optim.lr=2.0e-4"]
+ON_POLICY = [*LEARNING, "engine.numerics=fp32"]
 OFF_POLICY_R3 = [*LEARNING, "engine.numerics=bf16", "algo.routing=r3", "num_mini_batches=4"]
 
 
@@ -84,6 +84,17 @@ def test_r3_has_routes_to_replay(outputs: Path) -> None:
     table = rows(folder)
     assert all(row["routing/replayed"] == 1.0 for row in table[:-1])
     assert table[0]["mismatch/kl_k3"] < table[0]["mismatch_live/kl_k3"]
+
+
+def test_two_ranks_have_an_engine_each(outputs: Path, tmp_path: Path) -> None:
+    (tmp_path / "coldstarts").symlink_to(outputs / "coldstarts")
+    steps = ["num_updates=4", "eval.every=4", "train.checkpoint_every=4", "eval.num_problems=4", "num_mini_batches=2"]
+    words = [*VLLM, *steps, "engine.numerics=fp32", "algo.routing=r3", f"run.outputs={tmp_path}"]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "minirl.run"]
+    subprocess.run([sys.executable, *launch, *words], check=True, stdout=subprocess.DEVNULL, timeout=300)
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert RunRecord(folder).read()["state"] == "finished"
+    assert all(row["mismatch/kl_k3"] < 1e-9 for row in rows(folder) if "mismatch/kl_k3" in row)
 
 
 def test_a_killed_run_has_a_record_and_goes_on(outputs: Path, tmp_path: Path) -> None:
