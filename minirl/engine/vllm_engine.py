@@ -25,6 +25,7 @@ from minirl.engine.numerics import ROUNDINGS
 from minirl.engine.parameters import NOTHING_LOADED, Signature, refuse_nothing
 from minirl.engine.prefixes import Recorded, laid_out, share_prefixes
 from minirl.engine.responses import Response, Routers, joined
+from minirl.engine.served_names import served_names
 from minirl.models.families.registry import is_mixture
 from minirl.models.tape import RoutingTape
 from minirl.streams import stream_key
@@ -51,6 +52,7 @@ ENVIRONMENT = {
 }
 CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 CPU_BLOCK_TOKENS = 32  # the smallest block of the KV cache that the CPU kernels take; prefixes are shared by the block
+CPU_STEP_TOKENS = 2048  # computed in one step, at least
 FP8_CAPABILITY = (8, 9)
 # fp8_weights is arithmetic in fp32 on weights that fp8 can hold: the same function as on the torch engine
 DTYPES = {
@@ -96,6 +98,15 @@ def require(engine: EngineConfig) -> None:
         )
 
 
+def refuse_head_dim(model: PreTrainedModel, device: torch.device) -> None:
+    """vLLM's attention on a CPU is compiled for a few sizes."""
+    config = model.config.to_dict()
+    size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    if device.type == "cpu" and size not in CPU_HEAD_DIMS:
+        sizes = ", ".join(map(str, CPU_HEAD_DIMS))
+        raise ConfigError(f"model.head_dim={size}: on a CPU vLLM takes one of {sizes}; or use engine=torch")
+
+
 def fp8_is_native() -> bool:
     return torch.cuda.is_available() and torch.cuda.get_device_capability() >= FP8_CAPABILITY
 
@@ -103,16 +114,16 @@ def fp8_is_native() -> bool:
 class VllmEngine:
     """mu on the architecture of `model`, whose weights are not kept.
 
-    version: of the parameters it holds, -1 before the first load and after a failed one. rests: whether the engine
-    gives its memory back between `rest` and the next load. max_sequence_tokens: prompt and response together.
+    version: of the parameters it holds, -1 before the first load, after a failed one, and asleep.
     """
 
     def __init__(self, model: PreTrainedModel, *, engine: EngineConfig, device: torch.device) -> None:
         require(engine)
+        refuse_head_dim(model, device)
         self.device, self.engine = device, engine
         self.signature, self.rounding = Signature.of(model), ROUNDINGS[engine.numerics].weights
         self.rounded = quantised_weights(model) if engine.numerics is Numerics.fp8_weights else frozenset()
-        self.routers = routers_of(model)
+        self.routers, self.names = routers_of(model), served_names(model.config.model_type)
         self.version, self.asleep = NOTHING_LOADED, False
         self.llm = served(model, engine, self.routers, device)
         self.llm.init_weight_transfer_engine({"init_info": {}})
@@ -137,7 +148,7 @@ class VllmEngine:
 
     def _outgoing(self, parameters: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[str, Tensor]]:
         for name, values in self.signature.checked(parameters):
-            yield name, self.rounding(values.float()) if name in self.rounded else values
+            yield from self.names(name, self.rounding(values.float()) if name in self.rounded else values)
 
     @torch.no_grad()
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling, group_size: int) -> RolloutBatch:
@@ -269,9 +280,6 @@ def served(model: PreTrainedModel, engine: EngineConfig, routers: Routers | None
             seed=0,
             max_num_seqs=engine.max_sequences,
             max_model_len=engine.max_sequence_tokens,
-            # a prompt in one piece: on a CPU vLLM cannot seed a request whose prompt is computed in several
-            enable_chunked_prefill=False,
-            max_num_batched_tokens=max(2048, engine.max_sequences, engine.max_sequence_tokens or 0),
             kv_cache_memory_bytes=(engine.cache_mib or 0) << 20,
             enable_prefix_caching=engine.prefix_caching,
             disable_log_stats=True,
@@ -284,7 +292,10 @@ def served(model: PreTrainedModel, engine: EngineConfig, routers: Routers | None
 def by_device(engine: EngineConfig, routers: Routers | None, device: torch.device) -> dict[str, Any]:
     """What is said differently on a GPU."""
     if device.type == "cpu":
-        return {"enforce_eager": True, "block_size": CPU_BLOCK_TOKENS}
+        # a prompt in one piece: vLLM cannot seed a request here whose prompt is computed in several
+        tokens = max(CPU_STEP_TOKENS, engine.max_sequences, engine.max_sequence_tokens or 0)
+        pieces = {"enable_chunked_prefill": False, "max_num_batched_tokens": tokens}
+        return {"enforce_eager": True, "block_size": CPU_BLOCK_TOKENS, **pieces}
     options = {"enable_sleep_mode": engine.sleep, "enable_return_routed_experts": routers is not None}
     return options | ({"quantization": "fp8"} if engine.numerics is Numerics.fp8 else {})
 
@@ -308,6 +319,8 @@ def sampling_params(sampling: Sampling, position: int, sample: int) -> Any:
 def response(output: Any, found: Recorded | None, sampling: Sampling) -> Response:
     """One request's only completion."""
     completion = output.outputs[0]
+    if completion.finish_reason not in ("stop", "length"):
+        raise RuntimeError(f"vLLM ended a response by {completion.finish_reason!r}: expected stop or length")
     tokens = list(completion.token_ids)
     logprobs = [entry[token].logprob for token, entry in zip(tokens, completion.logprobs, strict=True)]
     if sampling.temperature == 0.0:  # vLLM reports those of temperature 1; greedy sampling has all mass on its choice

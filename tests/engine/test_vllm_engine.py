@@ -167,10 +167,24 @@ def test_what_the_platform_cannot_do_is_refused(numerics: Numerics, monkeypatch:
         vllm_engine.require(vllm_config(numerics=numerics))
 
 
+def test_a_head_that_the_cpu_kernels_lack_is_refused() -> None:
+    vllm_engine.refuse_head_dim(tiny_model(), CPU)
+    vllm_engine.refuse_head_dim(tiny_model(head_dim=8), torch.device("cuda"))
+    with pytest.raises(ConfigError, match=r"model\.head_dim=8: on a CPU vLLM takes one of 32, 64"):
+        vllm_engine.refuse_head_dim(tiny_model(head_dim=8), CPU)
+
+
+def test_an_aborted_response_is_an_error() -> None:
+    completion = SimpleNamespace(token_ids=[3], logprobs=[{3: SimpleNamespace(logprob=-1.0)}], finish_reason="abort")
+    with pytest.raises(RuntimeError, match="ended a response by 'abort'"):
+        vllm_engine.response(SimpleNamespace(outputs=[completion]), None, SAMPLING)
+
+
 def test_a_gpu_is_asked_for_what_a_cpu_has_not() -> None:
     routers = vllm_engine.Routers((0, 1), 8, 2)
     cpu, gpu = (vllm_engine.by_device(vllm_config(sleep=True), routers, torch.device(name)) for name in ("cpu", "cuda"))
-    assert cpu == {"enforce_eager": True, "block_size": 32}
+    whole_prompts = {"enable_chunked_prefill": False, "max_num_batched_tokens": 2048}
+    assert cpu == {"enforce_eager": True, "block_size": 32, **whole_prompts}
     assert gpu == {"enable_sleep_mode": True, "enable_return_routed_experts": True}
     fp8 = vllm_engine.by_device(vllm_config(numerics=Numerics.fp8), None, torch.device("cuda"))
     assert fp8 == {"enable_sleep_mode": False, "enable_return_routed_experts": False, "quantization": "fp8"}
