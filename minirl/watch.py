@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,9 +60,11 @@ class WatchedEngine:
         self.watcher.communicate()
 
     def tell(self, word: str) -> None:
+        """A run outlives its watcher too."""
         assert self.watcher.stdin is not None  # it is a pipe
-        self.watcher.stdin.write(f"{word}\n")
-        self.watcher.stdin.flush()
+        with suppress(BrokenPipeError):
+            self.watcher.stdin.write(f"{word}\n")
+            self.watcher.stdin.flush()
 
 
 def stand_by(pipe: int, record: RunRecord, pid: int, seconds: float) -> None:

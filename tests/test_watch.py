@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from minirl.record import RunRecord
+from minirl.watch import WatchedEngine, note
 
 PROGRAM = """
 import os, sys, time
@@ -78,9 +79,23 @@ def test_an_update_may_take_as_long_as_it_likes(tmp_path: Path) -> None:
     assert RunRecord(tmp_path / "run").read()["state"] == "finished"
 
 
-def test_a_run_that_was_taken_up_again_is_left_alone(tmp_path: Path) -> None:
-    from minirl.watch import note
+def test_a_run_outlives_its_watcher(tmp_path: Path) -> None:
+    class Engine:
+        version = 0
 
+        def generate(self, prompts: object, sampling: object, group_size: int) -> str:
+            return "batch"
+
+        def close(self) -> None: ...
+
+    engine = WatchedEngine(Engine(), RunRecord(tmp_path / "run"), 60.0)
+    engine.watcher.kill()
+    engine.watcher.wait()
+    assert engine.generate([], None, 1) == "batch"
+    engine.close()
+
+
+def test_a_run_that_was_taken_up_again_is_left_alone(tmp_path: Path) -> None:
     record = RunRecord(tmp_path / "run")
     with record.locked():
         record.update(state="running", pid=os.getpid())
