@@ -259,10 +259,16 @@ def routers_of(model: PreTrainedModel) -> Routers | None:
 def served(model: PreTrainedModel, engine: EngineConfig, routers: Routers | None, device: torch.device) -> Any:
     """A vLLM engine of the model's architecture. Its weights are random until the first load: only the config goes
     through a folder."""
-    from vllm import LLM
-    from vllm.config.weight_transfer import WeightTransferConfig
+    try:
+        from vllm import LLM
+        from vllm.config.weight_transfer import WeightTransferConfig
 
-    from minirl.engine import vllm_worker
+        from minirl.engine import vllm_worker
+    except ImportError as missing:
+        raise ConfigError(
+            f"engine=vllm: the installed vLLM {installed()} is not laid out as {BUILT_FOR} is ({missing}): "
+            f"pip install 'vllm=={BUILT_FOR}.*'"
+        ) from missing
 
     # vLLM seeds its caller's random state, and warns of what it uses itself
     with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(), warnings.catch_warnings():

@@ -156,6 +156,14 @@ def test_a_vllm_that_lacks_something_is_refused_by_name(monkeypatch: pytest.Monk
         vllm_engine.require(vllm_config())
 
 
+def test_a_vllm_of_another_layout_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=object))
+    monkeypatch.setitem(sys.modules, "vllm.config.weight_transfer", None)
+    monkeypatch.setattr(vllm_engine, "installed", lambda: "0.9.0")
+    with pytest.raises(ConfigError, match=r"vLLM 0\.9\.0 is not laid out as 0\.32 is"):
+        vllm_engine.served(tiny_model(), vllm_config(), None, CPU)
+
+
 @pytest.mark.parametrize("numerics", [Numerics.fp8, Numerics.int4])
 def test_what_the_platform_cannot_do_is_refused(numerics: Numerics, monkeypatch: pytest.MonkeyPatch) -> None:
     enough = SimpleNamespace(LLM=type("LLM", (), dict.fromkeys(vllm_engine.METHODS)))
