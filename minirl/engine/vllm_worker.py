@@ -56,7 +56,18 @@ class InProcessTransfer(WeightTransferEngine[NothingToInit, Parameters]):
         self.receive_weights(self.parse_update_info(update))
 
     def receive_weights(self, update_info: Parameters) -> None:
-        self.model.load_weights(update_info.named)
+        self.model.load_weights(self.without_sinks(update_info.named))
+
+    def without_sinks(self, named: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[str, Tensor]]:
+        """gpt-oss's loader writes its attention sinks past the session, where they are lost: they go to the loader of
+        their own parameter instead."""
+        held = dict(self.model.named_parameters())
+        for name, values in named:
+            if name.endswith(".self_attn.sinks"):
+                sinks: Any = held[name.replace(".self_attn.", ".attn.")]
+                sinks.weight_loader(sinks, values)
+            else:
+                yield name, values
 
     def finish_weight_update(self) -> None:
         finalize_layerwise_reload(self.model, self.model_config)
