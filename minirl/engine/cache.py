@@ -1,12 +1,13 @@
-"""The KV cache of a decoding batch: keys and values are rounded as they are stored, finished rows are dropped."""
+"""What a decoding batch remembers: keys and values are rounded as they are stored, finished rows are dropped."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache, CacheLayerMixin, LinearAttentionLayer
 
 from minirl.engine.numerics import Rounding
 
@@ -72,11 +73,27 @@ def _emptied(like: Tensor, capacity: int) -> Tensor:
     return like.new_empty(rows, heads, capacity, head_dim)
 
 
-class DecodingCache(Cache):
-    """One KeyValues per decoder layer."""
+class LinearStates(LinearAttentionLayer):
+    """The states of one linear-attention layer, of fixed size: [rows, ...] each. They are no keys and values, so they
+    are not rounded."""
 
-    def __init__(self, num_layers: int, rounding: Rounding) -> None:
-        self.stored = [KeyValues(rounding) for _ in range(num_layers)]
+    def expand(self, rows: Tensor) -> None:
+        """Row i becomes a copy of what row rows[i] was."""
+        for states in (self.conv_states, self.recurrent_states):
+            for place, state in states.items():
+                states[place] = None if state is None else state[rows]
+
+    keep = expand
+
+
+LINEAR = "linear_attention"  # transformers' name for such a layer
+
+
+class DecodingCache(Cache):
+    """One KeyValues, or one LinearStates, per decoder layer. layer_types: of each, by transformers' names."""
+
+    def __init__(self, layer_types: Sequence[str], rounding: Rounding) -> None:
+        self.stored = [LinearStates() if kind == LINEAR else KeyValues(rounding) for kind in layer_types]
         super().__init__(layers=[*self.stored])
 
     def expand(self, rows: Tensor) -> None:

@@ -58,7 +58,7 @@ def expert_layers(model: PreTrainedModel) -> dict[str, nn.Module]:
     found = {}
     for name, module in model.named_modules():
         stacked = {key for key, weight in module.named_parameters(recurse=False) if weight.ndim == 3}
-        if not stacked:
+        if not stacked or isinstance(module, nn.Conv1d):  # the short convolution of linear attention
             continue
         if stacked != {"gate_up_proj", "down_proj"} or module.is_transposed or module.has_bias:
             raise ConfigError(

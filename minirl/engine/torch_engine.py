@@ -37,6 +37,8 @@ class TorchEngine:
         self.model = model.eval().requires_grad_(False)
         nn.Module.to(self.model, device)
         self.tape = RoutingTape(self.model) if is_mixture(model.config.to_dict()) else None
+        settings = model.config.to_dict()
+        self.layer_types = settings.get("layer_types") or ["full_attention"] * model.config.num_hidden_layers
         self.signature = Signature.of(self.model)
         self.roundings = ROUNDINGS[numerics]
         self.rounded = install(self.model, numerics)
@@ -63,7 +65,7 @@ class TorchEngine:
         for responses in lengths.argsort(stable=True).split(self.max_sequences):
             decode(
                 self._forward,
-                DecodingCache(self.model.config.num_hidden_layers, self.roundings.keys_values),
+                DecodingCache(self.layer_types, self.roundings.keys_values),
                 prompts,
                 responses.to(self.device),
                 group_size=group_size,

@@ -88,7 +88,7 @@ def test_a_tied_head_is_loaded_under_either_name() -> None:
 def stored_cache(numerics: Numerics) -> list[KeyValues]:
     """The cache of a forward under the given numerics."""
     engine = engine_of(tiny_model(), tiny_model(), numerics=numerics)
-    cache = DecodingCache(3, engine.roundings.keys_values)
+    cache = DecodingCache(["full_attention"] * 3, engine.roundings.keys_values)
     ids, mask = left_padded([(3, 4, 5, 6)] * 2, 0, torch.device("cpu"))
     with torch.no_grad():
         engine._forward(ids, mask.cumsum(-1) - 1, None, cache)

@@ -94,12 +94,18 @@ def gap_under_replay(model: PreTrainedModel, batch: RolloutBatch) -> tuple[float
 def test_replaying_vllms_routes_gives_its_logprobs(family: str) -> None:
     model = model_of(family)
     gap, changed = gap_under_replay(model, sampled(model))
-    print(family, gap, changed)
     assert gap <= 1e-5
     assert changed < 0.01  # rounding
 
 
 @pytest.mark.vllm
-def test_deepseek() -> None:
+@pytest.mark.xfail(
+    strict=True, reason="vLLM 0.32 on a CPU computes another function of a tiny DeepSeek-V3: 1.2 nats off"
+)
+def test_replaying_vllms_routes_gives_its_logprobs_for_deepseek() -> None:
+    """Not for want of weights: read by vLLM itself from a folder, the gap is the same to the last digit, so it is the
+    model. It is there with MLA off, with interleaved rotary positions or without, with one layer, with and without
+    biases and groups, and for a context of one token, where attention has nothing to choose."""
     model = model_of("deepseek_v3")
-    print("deepseek", gap_under_replay(model, sampled(model)))
+    gap, _ = gap_under_replay(model, sampled(model))
+    assert gap <= 1e-5
