@@ -1,4 +1,4 @@
-"""The names and layouts in which vLLM takes a family's parameters, where they are not those of transformers' modules.
+"""The names, layouts and settings by which vLLM knows a family, where they are not those of transformers' modules.
 
 transformers stacks the experts of a layer in one tensor; vLLM's loaders for most families take such a tensor by its
 name. Those below know only the names of the published checkpoints, expert by expert.
@@ -64,8 +64,18 @@ def gpt_oss(name: str, value: Tensor) -> Iterator[Parameter]:
         yield f"{before}.mlp.experts.{expert}.{STREAMED[weight]}", part
 
 
+# keys of published config.json files that vLLM reads and transformers takes for granted, and so does not write: without
+# them vLLM scores DeepSeek-V3's experts by softmax and has no correction bias
+SETTINGS: dict[str, dict[str, str]] = {"deepseek_v3": {"scoring_func": "sigmoid", "topk_method": "noaux_tc"}}
+
 FAMILIES: dict[str, Served] = {"mixtral": mixtral, "deepseek_v3": deepseek, "gpt_oss": gpt_oss}
 
 
 def served_names(model_type: str) -> Served:
+    """How to hand over the parameters of a family."""
     return FAMILIES.get(model_type, as_named)
+
+
+def served_settings(model_type: str) -> dict[str, str]:
+    """What to add to the config of a family."""
+    return SETTINGS.get(model_type, {})

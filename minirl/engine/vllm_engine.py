@@ -25,7 +25,7 @@ from minirl.engine.numerics import ROUNDINGS
 from minirl.engine.parameters import NOTHING_LOADED, Signature, refuse_nothing
 from minirl.engine.prefixes import Recorded, laid_out, share_prefixes
 from minirl.engine.responses import Response, Routers, joined
-from minirl.engine.served_names import served_names
+from minirl.engine.served_names import served_names, served_settings
 from minirl.models.families.registry import is_mixture
 from minirl.models.tape import RoutingTape
 from minirl.streams import stream_key
@@ -277,7 +277,8 @@ def served(model: PreTrainedModel, engine: EngineConfig, routers: Routers | None
         return LLM(
             model=folder,
             runner="generate",
-            hf_overrides={"architectures": [type(model).__name__]},  # a config that no checkpoint holds names none
+            # a config that no checkpoint holds names no class
+            hf_overrides={"architectures": [type(model).__name__], **served_settings(model.config.model_type)},
             skip_tokenizer_init=True,
             load_format="dummy",
             generation_config="vllm",  # not the folder's: it may hold a temperature or a top-p of its own

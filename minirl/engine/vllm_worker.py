@@ -1,7 +1,8 @@
 """What runs inside vLLM's worker. vLLM imports this module where the worker lives (`worker_extension_cls`).
 
-Three things that vLLM 0.32 does not offer on a CPU: weights handed over in this process, experts packed again after
-every load, and the routers' choices. All three hook private names, so the release is pinned and tests watch them.
+What vLLM 0.32 does not offer on a CPU: weights handed over in this process, experts packed again after
+every load, rotary positions for DeepSeek's attention, and the routers' choices. All hook private names, so the release
+is pinned and tests watch them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from vllm.distributed.weight_transfer.base import (
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.model_executor.layers.fused_moe.layer import MoERunner
 from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
+from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbedding
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.platforms import current_platform
 from vllm.v1.sample import sampler
@@ -147,6 +149,18 @@ def pack_experts_after_every_load() -> None:
     UnquantizedFusedMoEMethod._setup_kernel = setup_kernel
 
 
+def rotate_in_plain_torch() -> None:
+    """vLLM's CPU kernel for rotary positions reads queries of three axes [tokens, heads, size] as if they had two, and
+    DeepSeek's attention passes such: its answers are off by nats. The same function in torch is right."""
+    kernel = RotaryEmbedding.forward_cpu
+
+    @wraps(kernel)
+    def forward_cpu(self: Any, positions: Tensor, query: Tensor, key: Tensor | None = None) -> Any:
+        return (kernel if query.ndim == 2 else type(self).forward_native)(self, positions, query, key)
+
+    RotaryEmbedding.forward_cpu = forward_cpu
+
+
 def ranks(logprobs: Tensor, sampled: Tensor) -> Tensor:
     """How many tokens are at least as likely as the sampled one: [n, V], [n, 1] -> [n]. vLLM compiles this one line
     with a C++ compiler on first use (20 seconds, and a compiler must be there); its result is not used here."""
@@ -156,4 +170,5 @@ def ranks(logprobs: Tensor, sampled: Tensor) -> Tensor:
 WeightTransferEngineFactory.register_engine(BACKEND, InProcessTransfer)
 if current_platform.is_cpu():
     pack_experts_after_every_load()
+    rotate_in_plain_torch()
     sampler.batched_count_greater_than = ranks
