@@ -28,6 +28,7 @@ class Architecture:
     experts: int
     experts_per_token: int
     moe_intermediate: int
+    moe_layers: int
     vocab_size: int | None
     tied: bool
 
@@ -39,8 +40,8 @@ class Architecture:
         dense = 3 * self.hidden * self.intermediate
         moe = self.hidden * self.experts + 3 * self.experts * self.hidden * self.moe_intermediate
         vocabulary = (self.vocab_size or 0) * self.hidden * (1 if self.tied else 2)
-        layer = attention + (moe if self.experts else dense) + 2 * self.hidden
-        return self.layers * layer + self.hidden + vocabulary
+        mlps = self.moe_layers * moe + (self.layers - self.moe_layers) * dense
+        return self.layers * (attention + 2 * self.hidden) + mlps + self.hidden + vocabulary
 
 
 def architecture(config: Config, folder: Path | None) -> Architecture:
@@ -48,19 +49,29 @@ def architecture(config: Config, folder: Path | None) -> Architecture:
     model = config.model
     place = Path(model.path) if model.path is not None else folder
     found: dict[str, Any] = json.loads((place / "config.json").read_text(encoding="utf-8")) if place else {}
+    found = found.get("text_config", found)  # of a model that also sees, its language model
+    layers, experts = found.get("num_hidden_layers", model.num_layers), num_experts(model)
     return Architecture(
         hidden=found.get("hidden_size", model.hidden_size),
-        layers=found.get("num_hidden_layers", model.num_layers),
+        layers=layers,
         heads=found.get("num_attention_heads", model.num_heads),
         kv_heads=found.get("num_key_value_heads", model.num_kv_heads),
         head_dim=found.get("head_dim", model.head_dim),
         intermediate=found.get("intermediate_size", model.intermediate_size),
-        experts=num_experts(model),
+        experts=experts,
         experts_per_token=found.get("num_experts_per_tok", model.num_experts_per_token),
         moe_intermediate=found.get("moe_intermediate_size", model.moe_intermediate_size),
+        moe_layers=moe_layers(found, layers) if experts else 0,
         vocab_size=found.get("vocab_size"),
         tied=found.get("tie_word_embeddings", False),
     )
+
+
+def moe_layers(settings: dict[str, Any], layers: int) -> int:
+    """How many of the decoder layers route: all but the dense ones, by the keys with which families name those."""
+    step, only = settings.get("decoder_sparse_step") or 1, settings.get("mlp_only_layers") or ()
+    first = settings.get("first_k_dense_replace") or 0
+    return sum(n >= first and n not in only and (n + 1) % step == 0 for n in range(layers))
 
 
 @dataclass(frozen=True)
@@ -84,7 +95,7 @@ def estimate(config: Config, folder: Path | None) -> Estimate:
     responses = config.prompts_per_mini_batch * config.num_mini_batches * config.group_size
     tokens = responses * config.sampling.max_response_tokens
     id_bytes = 1 if shape.experts <= 256 else 2
-    routed = shape.layers * shape.experts_per_token * id_bytes if shape.experts else 0
+    routed = shape.moe_layers * shape.experts_per_token * id_bytes
     weights = shape.parameters * FLOAT_BYTES
     return Estimate(
         prompts=config.prompts_per_mini_batch * config.num_mini_batches,

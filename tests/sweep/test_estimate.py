@@ -1,14 +1,17 @@
 """Sizes before anything is built, against what is built."""
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
+from moe_families import LAYOUTS, family_config, family_model
 
 from minirl.compose import load
 from minirl.models.load import build as build_model
 from minirl.models.load import tiny_config
-from minirl.sweep.estimate import estimate, in_bytes, in_count
+from minirl.models.tape import RoutingTape
+from minirl.sweep.estimate import estimate, in_bytes, in_count, moe_layers
 from minirl.tasks.registry import build as build_task
 
 MODELS = ("tiny_moe", "tiny_dense", "tiny_moe_deep")
@@ -46,3 +49,11 @@ def test_numbers_are_readable() -> None:
         "1e+04 TB",
     ]
     assert [in_count(number) for number in (950, 338_000, 30_500_000_000)] == ["950", "338k", "30.5G"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layers_that_route_are_those_of_the_model(layout: str, tmp_path: Path) -> None:
+    """Dense layers hold no routes: `--dry-run` counts them as the tape finds them."""
+    family_config(layout).save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    assert moe_layers(settings, settings["num_hidden_layers"]) == len(RoutingTape(family_model(layout)).layers)
