@@ -145,6 +145,20 @@ def test_a_line_of_the_dry_run_composes_to_the_arm(figure: str) -> None:
     assert config.engine.numerics == "fp32" and config.algo.name == "minirl_no_clip"
 
 
+def test_a_fault_of_ours_within_a_sweep_is_no_bad_input(figure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ValueError of the program is a failure with its class named; one of composition stays bad input."""
+    from minirl.sweep.command import SweepCommand
+
+    def faulty(command: SweepCommand, arguments: list[str]) -> int:
+        raise ValueError("a fault of the program")
+
+    monkeypatch.setattr(SweepCommand, "run", faulty)
+    result = invoke("sweep", figure)
+    assert result.exit_code == 1 and result.stderr.startswith("ValueError: a fault of the program")
+    assert invoke("sweep", figure, "engine=nothing").exit_code == 2
+    assert invoke("sweep", figure, "algo=[").exit_code == 2
+
+
 def test_dry_run_shows_what_evaluation_takes_from_sampling(figure: str) -> None:
     inherited = ("sampling.temperature=0.7", "sampling.max_response_tokens=20")
     assert "temperature 0.7, at most 20 tokens" in invoke("sweep", figure, *inherited, "--dry-run").output

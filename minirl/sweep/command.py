@@ -45,7 +45,9 @@ class SweepCommand:
 
     def design(self, arguments: Sequence[str]) -> Design:
         """What the command asks for, before anything is composed."""
-        request, usual = parse(arguments, self.loader), str(self.config.hydra.runtime.choices[EXPERIMENT])
+        with explained(()):
+            request = parse(arguments, self.loader)
+        usual = str(self.config.hydra.runtime.choices[EXPERIMENT])
         if self.path is None:
             design = improvise(scale((), request.fixed, usual), request)
         else:
