@@ -68,6 +68,18 @@ def test_two_updates_of_one_batch_follow_the_record_of_the_recompute_pass(layout
     assert changed["r2"][0] == 0 < changed["r2"][1]
 
 
+@pytest.mark.parametrize("layout", ["qwen3_moe", "mixtral", "qwen3_next"])
+def test_no_load_balancing_loss_is_added(layout):
+    """A folder whose config asks for one, heavily, trains by the same gradient."""
+    batch, algo = case(layout), algorithm(routing="r3")
+    plain, asked = (
+        policy(family_model(layout, **changes))
+        for changes in ({}, {"output_router_logits": True, "router_aux_loss_coef": 10.0})
+    )
+    data = train_batch(batch, plain.recompute(batch, algo.routing), algo)
+    assert relative_difference(gradients(asked, data, algo), gradients(plain, data, algo)) == 0
+
+
 class Breaking:
     """Raises at its third call, when some micro-batches have gone through."""
 
