@@ -87,17 +87,20 @@ class Rejection:
         if routes is None:
             raise ValueError(f"algo.routing={self.routing} replays routes and this batch has none: use a MoE model")
         if self.routing_missing is RoutingMissing.fail:
-            require_routes(routes, rollouts.cu_seqlens)
+            require_routes(routes, rollouts)
         return spoilt | after_missing_route(routes, rollouts.cu_seqlens)
 
 
-def require_routes(routes: Routes, cu_seqlens: Tensor) -> None:
-    """Raises where a token lacks the route it needs."""
-    missing = int(missing_routes(routes, cu_seqlens).sum())
-    if missing:
+def require_routes(routes: Routes, rollouts: RolloutBatch) -> None:
+    """Raises where a token of a valid response lacks the route it needs; an invalid response teaches nothing anyway."""
+    missing = missing_routes(routes, rollouts.cu_seqlens) & broadcast(rollouts.valid, rollouts.cu_seqlens)
+    places = missing.nonzero().flatten()
+    if len(places):
+        response = int(rollouts.sequence_ids[places[0]])
         raise ValueError(
-            f"{missing} of {len(routes.present)} tokens have no route to replay under algo.routing_missing=fail: "
-            "use drop to leave out what follows them, or live to let the trainer's routers choose"
+            f"token {int(places[0] - rollouts.cu_seqlens[response])} of response {response} has no route to replay "
+            f"under algo.routing_missing=fail ({len(places)} of {len(missing)} tokens are like it): use drop to leave "
+            "out what follows a missing route, or live to let the trainer's routers choose"
         )
 
 

@@ -164,8 +164,20 @@ def test_the_last_token_needs_no_route(policy: str) -> None:
 
 
 def test_a_missing_route_is_an_error_by_default() -> None:
-    with pytest.raises(ValueError, match=r"2 of 14 tokens have no route .*algo.routing_missing=fail"):
-        masks(routed(0, 8), "algo.routing=r3")
+    """It names the first one: the second token of the third response's sequence, which begins at 7."""
+    found = r"token 1 of response 2 has no route .*algo.routing_missing=fail \(2 of 14 tokens are like it\)"
+    with pytest.raises(ValueError, match=found):
+        masks(routed(8, 12), "algo.routing=r3")
+
+
+def test_an_invalid_response_needs_no_route() -> None:
+    """It teaches nothing whatever its routes are, so its holes stop no run; those of the others do."""
+    batch = routed(0, 1, 8)
+    spoilt = replace(batch, rollouts=replace(batch.rollouts, valid=torch.tensor([False, True, False, True])))
+    assert masks(spoilt, "algo.routing=r3") == ([0, 0, 1, 0, 0, 1], ALL)
+    partly = replace(batch, rollouts=replace(batch.rollouts, valid=torch.tensor([False, True, True, True])))
+    with pytest.raises(ValueError, match="token 1 of response 2 has no route"):
+        masks(partly, "algo.routing=r3")
 
 
 @pytest.mark.parametrize(
