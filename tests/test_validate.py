@@ -81,7 +81,7 @@ REFUSED = [
     (["model.num_kv_heads=3"], "is not a multiple of model.num_kv_heads=3"),
     (["model.path=nowhere"], "model.path=nowhere: no config.json there"),
     (["coldstart.checkpoint=nowhere"], "coldstart.checkpoint=nowhere: no config.json there"),
-    (["coldstart.min_steps=1600"], "is above coldstart.max_steps=800"),
+    (["coldstart.min_steps=1600"], "is above coldstart.max_steps=1500"),
     (["coldstart.target_accuracy=1.5"], "coldstart.target_accuracy=1.5"),
     (["coldstart.style=count"], "coldstart.style=count: unknown; expected carry, reversed"),
     (["task.name=adition"], "did you mean addition"),
