@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from minirl.config import Config, ConfigError
 from minirl.engine.torch_engine import TorchEngine
-from minirl.grading import grade
+from minirl.grading import graded
 from minirl.interfaces import Engine, Policy, Task, VerifierError
 from minirl.types import Prompt, Sampling
 from minirl.world import World
@@ -76,7 +76,7 @@ def sampled_outcomes(
     part = outcomes[: len(mine)]
     if mine:
         rollouts = engine.generate(mine, sampling, num_samples)
-        rewards = grade(task, mine, rollouts, max_error_rate=1.0)
+        rewards, _ = graded(task, mine, rollouts)  # errors are judged over the whole evaluation
         columns = (rewards.values, rewards.graded, rollouts.response_lengths, rollouts.truncated)
         part = torch.stack([column.double().cpu() for column in columns], dim=-1).view(len(mine), num_samples, 4)
     for rank, found in enumerate(world.gather(part)):

@@ -8,13 +8,24 @@ import torch
 
 from minirl.interfaces import Task, VerifierError
 from minirl.types import Prompt, Rewards, RolloutBatch
+from minirl.world import World
 
 
-def grade(task: Task, prompts: Sequence[Prompt], rollouts: RolloutBatch, *, max_error_rate: float) -> Rewards:
-    """values[i * G + j] = R(x_i, y_ij), in the order of the rollouts.
+def grade(
+    task: Task, prompts: Sequence[Prompt], rollouts: RolloutBatch, *, max_error_rate: float, world: World
+) -> Rewards:
+    """The rewards of this rank's rollouts; if the verifier fails on more than `max_error_rate` of the responses of all
+    ranks, it is broken and the run stops."""
+    rewards, errors = graded(task, prompts, rollouts)
+    refuse_errors(errors, len(rollouts), max_error_rate=max_error_rate, world=world)
+    return rewards
 
-    A response on which the verifier fails has no reward (graded False); if more than `max_error_rate` of the batch
-    fail, the verifier is broken and the run stops. Any other exception is a fault of ours and is not caught.
+
+def graded(task: Task, prompts: Sequence[Prompt], rollouts: RolloutBatch) -> tuple[Rewards, list[VerifierError]]:
+    """values[i * G + j] = R(x_i, y_ij), in the order of the rollouts; and the failures of the verifier.
+
+    A response on which the verifier fails has no reward (graded False). Any other exception is a fault of ours and is
+    not caught.
     """
     refuse_misalignment(prompts, rollouts)
     values, errors = torch.zeros(len(rollouts)), dict[int, VerifierError]()
@@ -23,10 +34,9 @@ def grade(task: Task, prompts: Sequence[Prompt], rollouts: RolloutBatch, *, max_
             values[index] = task.grade(prompts[index // rollouts.group_size], response)
         except VerifierError as error:
             errors[index] = error
-    refuse_errors(list(errors.values()), len(rollouts), max_error_rate=max_error_rate)
-    graded = torch.tensor([index not in errors for index in range(len(rollouts))])
+    sound = torch.tensor([index not in errors for index in range(len(rollouts))])
     device = rollouts.tokens.device
-    return Rewards(values.to(device), graded.to(device))
+    return Rewards(values.to(device), sound.to(device)), list(errors.values())
 
 
 def responses(rollouts: RolloutBatch) -> list[list[int]]:
@@ -42,9 +52,12 @@ def refuse_misalignment(prompts: Sequence[Prompt], rollouts: RolloutBatch) -> No
         raise ValueError(f"rollouts are not the responses of these {len(prompts)} prompts, group after group")
 
 
-def refuse_errors(errors: Sequence[VerifierError], num_responses: int, *, max_error_rate: float) -> None:
-    if len(errors) > max_error_rate * num_responses:
+def refuse_errors(errors: Sequence[VerifierError], num_responses: int, *, max_error_rate: float, world: World) -> None:
+    """All ranks count all errors, so all stop together: none is left waiting for a rank that has stopped alone."""
+    failed, total = world.sum(torch.tensor([len(errors), num_responses])).tolist()
+    if failed > max_error_rate * total:
+        first = errors[0] if errors else None
         raise VerifierError(
-            f"{len(errors)} of {num_responses} responses could not be graded, more than "
-            f"task.max_verifier_error_rate={max_error_rate} of them; the first: {errors[0]}"
-        ) from errors[0]
+            f"{failed} of {total} responses could not be graded, more than "
+            f"task.max_verifier_error_rate={max_error_rate} of them; the first: {first or 'on another rank'}"
+        ) from first

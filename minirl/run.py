@@ -177,7 +177,7 @@ def _train(config: Config, start: Path, name: str, folder: Path, world: World) -
             policy=policy,
             engine=engine,
             task=task,
-            grade=partial(grade, task, max_error_rate=config.task.max_verifier_error_rate),
+            grade=partial(grade, task, max_error_rate=config.task.max_verifier_error_rate, world=world),
             evaluate=evaluator,
             verify=partial(refuse_disagreement, bound=explained(config), world=world),
             tracker=tracker,

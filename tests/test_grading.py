@@ -1,5 +1,6 @@
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -8,8 +9,10 @@ import torch
 from minirl.grading import grade, responses
 from minirl.interfaces import VerifierError
 from minirl.types import Prompt, RolloutBatch
+from minirl.world import World
 
 EOS = 9
+ALONE = World(0, 1, torch.device("cpu"))
 
 
 class EchoTask:
@@ -47,15 +50,15 @@ ROLLOUTS = batch_of(PROMPTS, TEXTS, 2)
 
 
 def test_rewards_stand_at_their_response():
-    rewards = grade(EchoTask(), PROMPTS, ROLLOUTS, max_error_rate=0.5)
+    rewards = grade(EchoTask(), PROMPTS, ROLLOUTS, max_error_rate=0.5, world=ALONE)
     assert rewards.values.tolist() == [1, 0, 0, 1, 0, 0]
     assert rewards.graded.tolist() == [True, True, True, True, False, False]
     assert responses(ROLLOUTS) == [list(r) for group in TEXTS for r in group]
 
 
 def test_the_same_from_threads_and_asyncio():
-    expected = grade(EchoTask(), PROMPTS, ROLLOUTS, max_error_rate=0.5)
-    work = partial(grade, EchoTask(), PROMPTS, ROLLOUTS, max_error_rate=0.5)
+    expected = grade(EchoTask(), PROMPTS, ROLLOUTS, max_error_rate=0.5, world=ALONE)
+    work = partial(grade, EchoTask(), PROMPTS, ROLLOUTS, max_error_rate=0.5, world=ALONE)
     with ThreadPoolExecutor(1) as pool:
         elsewhere = pool.submit(work).result()
 
@@ -69,12 +72,38 @@ def test_the_same_from_threads_and_asyncio():
 @pytest.mark.parametrize(("limit", "stops"), [(0.34, False), (1 / 3, False), (0.3, True), (0.0, True)])
 def test_a_broken_verifier_stops_the_run(limit, stops):
     if not stops:
-        assert grade(EchoTask(), PROMPTS, ROLLOUTS, max_error_rate=limit).graded.sum() == 4
+        assert grade(EchoTask(), PROMPTS, ROLLOUTS, max_error_rate=limit, world=ALONE).graded.sum() == 4
         return
     with pytest.raises(
         VerifierError, match=r"2 of 6 responses .*task.max_verifier_error_rate=.*seven cannot be judged"
     ):
-        grade(EchoTask(), PROMPTS, ROLLOUTS, max_error_rate=limit)
+        grade(EchoTask(), PROMPTS, ROLLOUTS, max_error_rate=limit, world=ALONE)
+
+
+def beside(errors, responses):
+    """The world of a rank beside which another one counts this many errors in this many responses."""
+
+    class Ranks(World):
+        def sum(self, tensor):
+            return tensor + torch.tensor([errors, responses])
+
+    return Ranks(0, 2, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(("limit", "stops"), [(0.25, False), (0.2, True)])
+def test_all_ranks_stop_together(limit, stops):
+    """Rank a has 2 errors in 2 responses, rank b none in 6: 2 of 8, whoever is asked."""
+    spoilt, sound = PROMPTS[2:], [replace(PROMPTS[0], position=i) for i in range(3)]
+    ranks = {
+        "seven cannot be judged": (spoilt, batch_of(spoilt, TEXTS[2:], 2), beside(0, 6)),
+        "another rank": (sound, batch_of(sound, [TEXTS[0]] * 3, 2), beside(2, 2)),
+    }
+    for told, (prompts, rollouts, world) in ranks.items():
+        if not stops:
+            grade(EchoTask(), prompts, rollouts, max_error_rate=limit, world=world)
+            continue
+        with pytest.raises(VerifierError, match=rf"2 of 8 responses could not be graded.*{told}"):
+            grade(EchoTask(), prompts, rollouts, max_error_rate=limit, world=world)
 
 
 def test_other_errors_are_ours_and_are_not_turned_into_rewards():
@@ -83,10 +112,10 @@ def test_other_errors_are_ours_and_are_not_turned_into_rewards():
             raise KeyError("a fault of the program")
 
     with pytest.raises(KeyError):
-        grade(Faulty(), PROMPTS, ROLLOUTS, max_error_rate=1.0)
+        grade(Faulty(), PROMPTS, ROLLOUTS, max_error_rate=1.0, world=ALONE)
 
 
 def test_rollouts_of_other_prompts_are_refused():
     for wrong in (PROMPTS[::-1], PROMPTS[:2], [PROMPTS[0], PROMPTS[0], PROMPTS[2]]):
         with pytest.raises(ValueError, match="not the responses of these"):
-            grade(EchoTask(), wrong, ROLLOUTS, max_error_rate=1.0)
+            grade(EchoTask(), wrong, ROLLOUTS, max_error_rate=1.0, world=ALONE)
