@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
-from minirl.config import Config
+from minirl.config import Config, ConfigError, ModelConfig
+from minirl.models.content import content_hash
 from minirl.validate import num_experts
 
 Tree = dict[str, Any]
@@ -28,8 +31,32 @@ def coldstart_key(config: Config) -> str:
     """10 hex digits: what determines the cold-start checkpoint. Known before it is made."""
     if config.coldstart.checkpoint is not None:
         return _digest({"checkpoint": config.coldstart.checkpoint})
-    parts: Mapping[str, Any] = {"model": config.model, "task": config.task, "coldstart": config.coldstart}
-    return _digest({name: identity_fields(part) for name, part in parts.items()})
+    parts = {"task": identity_fields(config.task), "coldstart": identity_fields(config.coldstart)}
+    return _digest({"model": _model(config.model), **parts})
+
+
+def _model(model: ModelConfig) -> Tree:
+    """What the model begins with: a folder is its content, wherever it lies and whatever lay there before."""
+    tree = identity_fields(model)
+    if model.path is not None:
+        folder = Path(model.path)
+        try:
+            tree["path"] = _content(folder, tuple(_stamp(path) for path in sorted(folder.iterdir())))
+        except FileNotFoundError as error:
+            raise ConfigError(f"model.path={model.path}: {error}") from error
+    return tree
+
+
+@cache
+def _content(folder: Path, stamps: tuple[tuple[str, int, int], ...]) -> str:
+    """content_hash; a large folder is read once as long as its files look the same."""
+    return content_hash(folder)
+
+
+def _stamp(path: Path) -> tuple[str, int, int]:
+    """What changes when a file is written."""
+    found = path.stat()
+    return path.name, found.st_size, found.st_mtime_ns
 
 
 def direction(config: Config, coldstart: str) -> str:

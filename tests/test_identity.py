@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
+from stub_checkpoint import write as write_checkpoint
 
 from minirl.compose import load
-from minirl.config import Config
+from minirl.config import Config, ConfigError
 from minirl.identity import canonical, coldstart_key, direction, identity
 from minirl.suggest import schema_keys
 from minirl.validate import select
@@ -82,6 +83,7 @@ BUSY = (
 @pytest.mark.parametrize("key", schema_keys())
 def test_a_key_changes_the_identity_exactly_if_it_is_marked(key: str) -> None:
     """The keys of model and cold start do so through the checkpoint: through its key, then its content."""
+    write_checkpoint(Path("x"), b"1")  # for model.path=x
     through_checkpoint = key.split(".")[0] in ("model", "coldstart")
     hits, tries = 0, 0
     for overrides in BUSY:
@@ -178,6 +180,20 @@ def test_the_start_is_its_content() -> None:
     assert identity(here, "hash") == identity(there, "hash") == identity(config(), "hash")
     assert identity(here, "hash") != identity(here, "other")
     assert coldstart_key(here) != coldstart_key(there)
+
+
+def test_a_model_folder_is_its_content() -> None:
+    """Another model at the same path needs another cold start; the same one elsewhere does not."""
+    write_checkpoint(Path("here"), b"first")
+    write_checkpoint(Path("there"), b"first")
+    here, there = config("model.path=here"), config("model.path=there")
+    before = coldstart_key(here)
+    assert before == coldstart_key(there) != coldstart_key(config())
+    write_checkpoint(Path("here"), b"another")
+    assert coldstart_key(here) != before == coldstart_key(there)
+    Path("here/model.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"model.path=here: here: no .safetensors file"):
+        coldstart_key(here)
 
 
 def test_an_arm_does_not_choose_its_start() -> None:
