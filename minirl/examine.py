@@ -15,6 +15,7 @@ from minirl.interfaces import Task
 from minirl.models.load import build as build_model
 from minirl.policy.checkpoint import newest
 from minirl.policy.fsdp import FsdpPolicy
+from minirl.record import RunRecord
 from minirl.tasks.registry import build as build_task
 from minirl.world import World
 
@@ -26,10 +27,24 @@ def is_model(folder: Path) -> bool:
 
 def run_of(checkpoint: Path) -> Path:
     """The run's folder of RUN, RUN/checkpoints or RUN/checkpoints/VERSION."""
-    for folder in (checkpoint, *checkpoint.resolve().parents[:2]):
-        if (folder / "run.json").is_file():
-            return folder
-    raise ConfigError(f"{checkpoint}: neither a model in Hugging Face format nor a run's folder or checkpoint")
+    found = _run(checkpoint)
+    if found is None:
+        raise ConfigError(f"{checkpoint}: neither a model in Hugging Face format nor a run's folder or checkpoint")
+    return found
+
+
+def _run(checkpoint: Path) -> Path | None:
+    folders = (checkpoint, *checkpoint.resolve().parents[:2])
+    return next((folder for folder in folders if (folder / "run.json").is_file()), None)
+
+
+def recorded_start(checkpoint: Path) -> Path | None:
+    """The folder that the checkpoint's run began from: its config (rotary base, how experts are mixed) is that of the
+    trained model. None if it is gone, or the checkpoint has left its run."""
+    run = _run(checkpoint)
+    recorded = RunRecord(run).read().get("coldstart") if run is not None else None
+    folder = Path(recorded["folder"]) if recorded else None
+    return folder if folder is not None and is_model(folder) else None
 
 
 @dataclass(frozen=True)
@@ -44,8 +59,9 @@ class Restored:
 def restored(config: Config, checkpoint: Path | None, world: World) -> Restored:
     """checkpoint: a run or one of its checkpoints, a Hugging Face folder, or None: the weights `model` begins with."""
     task = build_task(config.task, config.coldstart)
-    weights = checkpoint if checkpoint is not None and is_model(checkpoint) else None
-    model = partial(build_model, config.model, vocab_size=task.vocab_size, checkpoint=weights)
+    of_run = checkpoint is not None and not is_model(checkpoint)
+    folder = recorded_start(checkpoint) if checkpoint is not None and of_run else checkpoint
+    model = partial(build_model, config.model, vocab_size=task.vocab_size, checkpoint=folder)
     policy = FsdpPolicy(
         model(),
         train=config.train,
@@ -53,7 +69,7 @@ def restored(config: Config, checkpoint: Path | None, world: World) -> Restored:
         num_mini_batches=config.num_mini_batches,
         world=world,
     )
-    if checkpoint is not None and weights is None:
+    if checkpoint is not None and of_run:
         policy.load(_saved(checkpoint))
     return Restored(task, policy, model)
 
