@@ -51,7 +51,7 @@ def main(
 @contextmanager
 def reported(context: typer.Context) -> Iterator[None]:
     """Errors in one line and as an exit code: 1 a run failed, 2 bad input, 130 Ctrl-C."""
-    from minirl.config import ConfigError
+    from minirl.config import ConfigError, TargetMissed
 
     try:
         yield
@@ -61,11 +61,11 @@ def reported(context: typer.Context) -> Iterator[None]:
     except Exception as error:
         if context.obj or isinstance(error, typer.Exit):
             raise
-        bad_input = isinstance(error, ConfigError)
-        typer.echo(f"error: {error}" if bad_input else f"{type(error).__name__}: {error}", err=True)
-        if not bad_input:
+        explained = isinstance(error, ConfigError | TargetMissed)
+        typer.echo(f"error: {error}" if explained else f"{type(error).__name__}: {error}", err=True)
+        if not explained:
             typer.echo("`minirl --debug ...` shows where", err=True)
-        raise typer.Exit(BAD_INPUT if bad_input else FAILED) from None
+        raise typer.Exit(BAD_INPUT if isinstance(error, ConfigError) else FAILED) from None
 
 
 @app.command()

@@ -29,7 +29,7 @@ def ensure(cfg: Config, world: World, report: Callable[[str], None]) -> Path:
     """The folder, in Hugging Face format, from which the run starts: `coldstart.checkpoint`, or else
     OUTPUTS/coldstarts/KEY, which is made if it is not there. Processes that ask at once make it once.
 
-    Raises ConfigError if the checkpoint cannot serve, or if the accuracy asked for is not reached.
+    Raises ConfigError if the checkpoint cannot serve, TargetMissed if the accuracy asked for is not reached.
     """
     task = build_task(cfg.task, cfg.coldstart)
     if cfg.coldstart.checkpoint is not None:

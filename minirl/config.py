@@ -19,6 +19,10 @@ class ConfigError(Exception):
     """Bad input: one line that names the key, the value and what would be right (exit code 2)."""
 
 
+class TargetMissed(Exception):
+    """A cold start that has not learnt what was asked of it: a failure (exit code 1), told in one line too."""
+
+
 class Advantage(StrEnum):
     group_mean = "group_mean"
     group_mean_std = "group_mean_std"

@@ -26,7 +26,7 @@ from minirl.agreement import explained, refuse_disagreement
 from minirl.algo.algorithm import build as build_algorithm
 from minirl.clock import Clock
 from minirl.compose import conf_dir, read, register_schema
-from minirl.config import Config, ConfigError
+from minirl.config import Config, ConfigError, TargetMissed
 from minirl.engine.registry import build as build_engine
 from minirl.engine.registry import require as require_engine
 from minirl.evaluate import Evaluator
@@ -51,7 +51,8 @@ from minirl.world import World
 def run(cfg: DictConfig, overrides: list[str]) -> State:
     """Runs, or continues, the run that `cfg` describes; returns how it ended. A run with a result is not run again.
 
-    Raises ConfigError on bad input, before anything is written, and whatever stopped the run otherwise.
+    Raises ConfigError on bad input, before anything is written, TargetMissed where the cold start falls short, and
+    whatever stopped the run otherwise.
     """
     config: Config = OmegaConf.to_object(cfg)  # type: ignore[assignment]
     notes = validate(config)
@@ -263,9 +264,9 @@ def _hydra_task(cfg: DictConfig) -> str:
 
     try:
         return run(cfg, list(HydraConfig.get().overrides.task))
-    except ConfigError as error:
+    except (ConfigError, TargetMissed) as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(2 if isinstance(error, ConfigError) else 1)
 
 
 if __name__ == "__main__":

@@ -19,11 +19,11 @@ from minirl.config import (
     AlgoConfig,
     ColdstartConfig,
     Config,
-    ConfigError,
     GradientClip,
     Numerics,
     OptimConfig,
     Routing,
+    TargetMissed,
     TrainConfig,
 )
 from minirl.engine.torch_engine import TorchEngine
@@ -188,7 +188,7 @@ class Examination:
 
 def learn(cfg: ColdstartConfig, course: Course, report: Callable[[str], None]) -> list[Examination]:
     """SFT on fresh demonstrations, examined every `eval_every` steps, until `target_accuracy` is reached after at
-    least `min_steps`. Raises ConfigError if `max_steps` do not suffice."""
+    least `min_steps`. Raises TargetMissed if `max_steps` do not suffice."""
     algo, begin, course_so_far = log_likelihood(), time.process_time(), list[Examination]()
     batch = course.batch(0, cfg.batch_size)
     for step in range(1, cfg.max_steps + 1):
@@ -202,7 +202,7 @@ def learn(cfg: ColdstartConfig, course: Course, report: Callable[[str], None]) -
         if accuracy is not None and accuracy >= cfg.target_accuracy:
             return course_so_far
     reached = max((each.accuracy for each in course_so_far if each.accuracy is not None), default=0.0)
-    raise ConfigError(
+    raise TargetMissed(
         f"the cold start reached accuracy {reached:.3f} within coldstart.max_steps={cfg.max_steps}, not "
         f"coldstart.target_accuracy={cfg.target_accuracy}: raise max_steps or lower the target"
     )

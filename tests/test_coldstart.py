@@ -10,11 +10,13 @@ import pytest
 import torch
 from coldstart_ranks import rank_main
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
 from minirl import coldstart
+from minirl.cli import app
 from minirl.coldstart import ensure, held
 from minirl.compose import load
-from minirl.config import ConfigError
+from minirl.config import ConfigError, TargetMissed
 from minirl.models.content import content_hash
 from minirl.models.load import build as build_model
 from minirl.sft import demonstration_batch, log_likelihood
@@ -106,12 +108,25 @@ def test_a_target_out_of_reach_is_said(tmp_path):
     with (
         one_process() as world,
         pytest.raises(
-            ConfigError,
+            TargetMissed,
             match=r"reached accuracy 0\.\d+ within coldstart.max_steps=20, not coldstart.target_accuracy=1.0",
         ),
     ):
         ensure(load(words), world, str)
     assert [path.suffix for path in (tmp_path / "coldstarts").iterdir()] == [".lock"], "nothing half made is left"
+
+
+@pytest.mark.parametrize("command", ["run", "coldstart", "sweep"])
+def test_a_target_out_of_reach_is_a_failure_in_one_line(own_folder, command):
+    """The input was good, so this is no bad input: exit code 1."""
+    words = [*TINY, "coldstart.target_accuracy=1.0", "coldstart.max_steps=20"]
+    (own_folder / "one.yaml").write_text("arms: {a: []}\n")
+    result = CliRunner().invoke(app, [command, *(["one.yaml"] if command == "sweep" else []), *words])
+    assert result.exit_code == 1, result.output
+    [said] = [line for line in result.output.splitlines() if "reached accuracy" in line]
+    assert "within coldstart.max_steps=20, not coldstart.target_accuracy=1.0" in said
+    assert "Error" not in result.output and "--debug" not in result.output
+    assert result.stderr.splitlines() in ([], [said])
 
 
 def test_demonstrations_must_fit_the_limit(tmp_path):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import connection
 from pathlib import Path
 
-from minirl.config import Config, ConfigError
+from minirl.config import Config, ConfigError, TargetMissed
 from minirl.identity import coldstart_key
 from minirl.models.content import content_hash
 from minirl.sweep.job import Answer, refusal, settle
@@ -85,4 +85,6 @@ def _folder(key: str, answer: Answer | None) -> Path:
         return Path(answer.state)
     if answer.error == ConfigError.__name__:
         raise ConfigError(answer.reason)
+    if answer.error == TargetMissed.__name__:
+        raise StartFailed(f"cold start {key}: {answer.reason}")
     raise StartFailed(f"cold start {key}: {answer.error}: {answer.reason}")
