@@ -79,27 +79,27 @@ class SweepCommand:
         design = self.design(arguments)
         arms = plan.plan_arms(design, self.compose)
         try:
-            cells = self._identified(design, arms)
+            starts = self._starts(arms)
         except StartFailed as error:
             self._say(str(error))
             return FAILED
         except KeyboardInterrupt:
             self._say("stopped during the cold start: repeat the command to begin it again")
             return INTERRUPTED
-        folder = plan.write(design, arms, cells)
+        cells, horizons = plan.cells(design, arms, starts), {each.arm.name: each.config.num_updates for each in arms}
+        folder = plan.write(design, arms, [*cells, *earlier(design, arms, starts, horizons)])
         try:
-            self._launch(cells, {planned.arm.name: planned.config.num_updates for planned in arms})
+            self._launch(cells, horizons)
         except KeyboardInterrupt:
             self._summary(folder, arms)
             self._say(f"stopped: repeat the command to go on; what has finished stays ({folder})")
             return INTERRUPTED
         return self._summary(folder, arms)
 
-    def _identified(self, design: Design, arms: Sequence[PlannedArm]) -> list[Cell]:
+    def _starts(self, arms: Sequence[PlannedArm]) -> dict[str, str]:
         run = arms[0].config.run
         nursery = Nursery(cuda=bool(gpus(run)), preload=PRELOAD)
-        starts = made(arms, nursery, environments(run, num_slots(run, self._jobs)), self._say)
-        return plan.cells(design, arms, starts)
+        return made(arms, nursery, environments(run, num_slots(run, self._jobs)), self._say)
 
     @property
     def _jobs(self) -> int | None:
@@ -157,6 +157,16 @@ def has_result(cell: Cell, num_updates: int) -> bool:
         return False
     stopped = state not in (State.finished, State.collapsed)  # early: going on would only stop again
     return stopped or record["num_updates"] >= num_updates
+
+
+def earlier(
+    design: Design, arms: Sequence[PlannedArm], starts: Mapping[str, str], horizons: Mapping[str, int]
+) -> list[Cell]:
+    """Cells of other seeds that earlier commands have finished, so that a report shows them too. An arm that has
+    changed since has another identity, hence none of its old runs."""
+    seeds = plan.earlier_seeds(design, plan.sweep_folder(arms[0].config))
+    cells = plan.cells(replace(design, seeds=seeds), arms, starts)
+    return [cell for cell in cells if cell.excluded is None and has_result(cell, horizons[cell.arm])]
 
 
 def was_busy(job: JobReturn) -> bool:

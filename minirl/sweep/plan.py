@@ -112,6 +112,12 @@ def cells(design: Design, arms: Sequence[PlannedArm], starts: Mapping[str, str])
     return [_cell(design, planned, seed, starts, first) for seed in design.seeds for planned in arms]
 
 
+def earlier_seeds(design: Design, folder: Path) -> tuple[int, ...]:
+    """Seeds of which earlier commands have left runs in the sweep's folder, beyond those of the design."""
+    found = {path.name.rpartition("-s")[2] for path in folder.glob("*-s*")}
+    return tuple(sorted({int(seed) for seed in found if seed.isdecimal()} - set(design.seeds)))
+
+
 def _identity(planned: PlannedArm, starts: Mapping[str, str]) -> str:
     return identity(planned.config, starts[coldstart_key(planned.config)])
 
@@ -175,7 +181,7 @@ def write(design: Design, arms: Sequence[PlannedArm], planned_cells: Sequence[Ce
         "base": design.base,
         "fixed": design.fixed,
         "arms": {arm.name: arm.overrides for arm in design.arms},
-        "seeds": design.seeds,
+        "seeds": list(dict.fromkeys(cell.seed for cell in planned_cells)),
         "claims": [OmegaConf.to_container(OmegaConf.create(dict(claim))) for claim in design.claims],
         "cells": [asdict(cell) for cell in planned_cells],
     }

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from stub_checkpoint import write as write_checkpoint
 
+from minirl.report.read import read_sweep
 from minirl.sweep.status import read
 
 HERE = Path(__file__).parent
@@ -99,6 +100,26 @@ def test_one_crash_is_one_failed_run_and_repeating_runs_what_is_missing() -> Non
     assert sorted(line.rsplit(" ", 2)[0] for line in begun()[6:]) == ["is killed", "raises", "segfaults"]
     assert {path: path.read_bytes() for path in before} == before
     assert {path.name for path in Path().iterdir()} == {"outputs", "start", "stub.yaml"}  # no litter of Hydra's
+
+
+def test_a_narrower_command_keeps_the_results_of_other_seeds() -> None:
+    """The plan, and so the report, has every run with a result; only the command's own seeds are run. An arm that is
+    another experiment now has lost its old runs."""
+    write_sweep(["good", "also good", "raises"], [0, 1])
+    assert finish(start())[0] == 1
+    assert len(begun()) == 6
+    code, output = finish(start("seed=0"))
+    assert code == 1 and [line.split()[0] for line in begun()[6:]] == ["raises"], output
+    both = {("good", 0): "finished", ("good", 1): "finished"}
+    others = {("also good", 0): "finished", ("raises", 0): "failed"}
+    assert states() == both | others | {("also good", 1): "finished"}
+    assert read_sweep(Path("outputs/sweeps/stub")).seeds == (0, 1)
+
+    changed = json.loads(Path("stub.yaml").read_text())
+    changed["arms"]["also good"] = ["group_size=9"]
+    Path("stub.yaml").write_text(json.dumps(changed))
+    finish(start("seed=0"))
+    assert states() == both | others
 
 
 def test_fail_fast_starts_nothing_after_the_first_failure() -> None:
