@@ -10,7 +10,6 @@ from typing import Any
 
 from minirl.record import write_atomically
 from minirl.report import wording
-from minirl.report.claims import evaluate
 from minirl.report.confounders import cautions
 from minirl.report.differences import differences
 from minirl.report.estimates import seed_plot
@@ -21,7 +20,7 @@ from minirl.report.markup import Markup, element
 from minirl.report.panels import EVALUATION, MAIN, MORE, Panel, Series, averages_updates, is_flat, series_of
 from minirl.report.plots import NARROW, SMALL, WIDE, Frame, arm_class, letter, line_plot
 from minirl.report.png import write_pngs
-from minirl.report.read import Sweep, read_sweep
+from minirl.report.read import Sweep
 from minirl.report.routing import has_routes, routing_section
 from minirl.report.settings import footer, switches
 from minirl.report.tables import accounts, arms_table, endings, runs_table, swatch
@@ -29,12 +28,6 @@ from minirl.report.verdicts import cards, verdict_table
 
 HERE = Path(__file__).parent
 Drawn = dict[Panel, list[Series]]
-
-
-def write_report(sweep_folder: Path) -> Path:
-    """Reads the sweep, judges its claims, writes its page; returns the path."""
-    sweep = read_sweep(sweep_folder)
-    return write_page(sweep, evaluate(sweep))
 
 
 def write_page(sweep: Sweep, judgements: Sequence[Judgement]) -> Path:

@@ -15,7 +15,7 @@ from synthetic_sweep import ARMS, BASE, CLAIMS, Behaviour, write_sweep
 
 from minirl.report.claims import evaluate
 from minirl.report.markup import VOID, element
-from minirl.report.page import page, write_report
+from minirl.report.page import page, write_page
 from minirl.report.read import read_sweep
 
 
@@ -283,7 +283,8 @@ def test_an_arm_is_told_by_colour_dashes_marker_and_letter(root: Node) -> None:
 
 
 def test_the_file_is_written_with_pictures_beside_it(folder: Path) -> None:
-    path = write_report(folder)
+    sweep = read_sweep(folder)
+    path = write_page(sweep, evaluate(sweep))
     assert path == folder / "report" / "index.html"
     assert path.stat().st_size < 1_000_000
     pictures = {picture.name for picture in path.parent.glob("*.png")}
