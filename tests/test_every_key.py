@@ -14,7 +14,7 @@ from small_runs import SMALL, rows, start
 
 from minirl import coldstart
 from minirl.compose import load
-from minirl.config import Config, ConfigError
+from minirl.config import Config, ConfigError, TargetMissed
 from minirl.identity import identity
 from minirl.models.load import build as build_model
 from minirl.record import RunRecord, State
@@ -186,7 +186,7 @@ def course(place: Path, *overrides: str):
     world = World.join("cpu")
     try:
         record = json.loads((coldstart.ensure(config, world, lambda text: None) / "coldstart.json").read_text())
-    except ConfigError as error:
+    except TargetMissed as error:
         return str(error)
     finally:
         world.leave()
