@@ -202,9 +202,12 @@ def coldstart(context: typer.Context, overrides: Overrides = None, config_dir: C
         config = load(overrides or [], config_dir or ())
         validate(config)
 
+        import torch
+
         from minirl.coldstart import ensure
         from minirl.world import World
 
+        torch.set_num_threads(config.run.num_threads)
         world = World.join(config.run.device)
         try:
             folder = ensure(config, world, typer.echo)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import torch
 from transformers import PreTrainedModel
 
 from minirl.config import Config, ConfigError
@@ -58,6 +59,7 @@ class Restored:
 
 def restored(config: Config, checkpoint: Path | None, world: World) -> Restored:
     """checkpoint: a run or one of its checkpoints, a Hugging Face folder, or None: the weights `model` begins with."""
+    torch.set_num_threads(config.run.num_threads)
     task = build_task(config.task, config.coldstart)
     of_run = checkpoint is not None and not is_model(checkpoint)
     folder = recorded_start(checkpoint) if checkpoint is not None and of_run else checkpoint

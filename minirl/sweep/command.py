@@ -140,7 +140,8 @@ class SweepCommand:
         runs, starts = sum(each.cpu_seconds for each in statuses), start_seconds(arms)
         spent = cpu_seconds()
         self._say(
-            f"CPU seconds: {runs + starts:.0f} in all ({runs:.0f} runs, {starts:.0f} cold start); {spent:.0f} now"
+            f"CPU seconds: {runs + starts:.0f} in all, training {runs:.0f}, cold start {starts:.0f}; "
+            f"this command {spent:.0f}"
         )
         self._say("repeat the command to run what is missing" if failed else f"next: minirl report {folder.name}")
         return FAILED if failed else OK
