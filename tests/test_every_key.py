@@ -234,7 +234,7 @@ def test_demonstrations_of_a_chain_take_wrong_steps():
             ["task=reasoning_gym"],
             ["task=reasoning_gym", "task.dataset=basic_arithmetic", "task.options={}"],
         ),
-        ("task.options", ["task=reasoning_gym"], ["task=reasoning_gym", "task.options={min_terms: 4, max_terms: 4}"]),
+        ("task.options", ["task=reasoning_gym"], ["task=reasoning_gym", "+task.options.max_word_len=4"]),
     ],
 )
 def test_the_prompts_of_the_task_change(name, base, change):
