@@ -188,6 +188,35 @@ def test_an_aborted_response_is_an_error() -> None:
         vllm_engine.response(SimpleNamespace(outputs=[completion]), None, SAMPLING)
 
 
+@pytest.mark.parametrize(
+    ("change", "argument"),
+    [
+        ({"max_sequences": 7}, "max_num_seqs"),
+        ({"max_sequence_tokens": 99}, "max_model_len"),
+        ({"cache_mib": 5}, "kv_cache_memory_bytes"),
+        ({"prefix_caching": False}, "enable_prefix_caching"),
+    ],
+)
+def test_every_size_reaches_vllm(change: dict[str, object], argument: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And changes nothing else. Stand-ins for vLLM's modules record what the engine would be built with."""
+    worker = SimpleNamespace(__name__="worker", WorkerExtension=object, BACKEND="backend")
+    stand_ins = {
+        "vllm": SimpleNamespace(LLM=lambda **settings: settings),
+        "vllm.config": SimpleNamespace(),
+        "vllm.config.weight_transfer": SimpleNamespace(WeightTransferConfig=lambda backend: backend),
+        "minirl.engine.vllm_worker": worker,
+    }
+    for name, stand_in in stand_ins.items():
+        monkeypatch.setitem(sys.modules, name, stand_in)
+    monkeypatch.setattr("minirl.engine.vllm_worker", worker, raising=False)
+
+    def settings(**changes: object) -> dict[str, object]:
+        return vllm_engine.served(tiny_model(), vllm_config(**changes), None, CPU) | {"model": "folder"}
+
+    usual, changed = settings(), settings(**change)
+    assert {name for name in usual if usual[name] != changed[name]} == {argument}
+
+
 def test_a_gpu_is_asked_for_what_a_cpu_has_not() -> None:
     routers = vllm_engine.Routers((0, 1), 8, 2)
     cpu, gpu = (vllm_engine.by_device(vllm_config(sleep=True), routers, torch.device(name)) for name in ("cpu", "cuda"))
