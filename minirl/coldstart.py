@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from minirl.config import Config, ConfigError
+from minirl.hub import folder_of
 from minirl.identity import coldstart_key
 from minirl.interfaces import Task
 from minirl.models.load import folder_config
@@ -33,7 +34,7 @@ def ensure(cfg: Config, world: World, report: Callable[[str], None]) -> Path:
     """
     task = build_task(cfg.task, cfg.coldstart)
     if cfg.coldstart.checkpoint is not None:
-        return checked(Path(cfg.coldstart.checkpoint), task)
+        return checked(folder_of(cfg.coldstart.checkpoint, "coldstart.checkpoint"), task)
     folder = Path(cfg.run.outputs) / "coldstarts" / coldstart_key(cfg)
     if not (folder / RECORD).is_file():
         refuse_long_demonstrations(task, cfg)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from minirl.config import Config, ConfigError, ModelConfig
+from minirl.hub import is_hub_id
 from minirl.models.content import content_hash
 from minirl.validate import num_experts
 
@@ -36,9 +37,10 @@ def coldstart_key(config: Config) -> str:
 
 
 def _model(model: ModelConfig) -> Tree:
-    """What the model begins with: a folder is its content, wherever it lies and whatever lay there before."""
+    """What the model begins with: a folder is its content, wherever it lies and whatever lay there before; a hub id is
+    its name."""
     tree = identity_fields(model)
-    if model.path is not None:
+    if model.path is not None and not is_hub_id(model.path):
         folder = Path(model.path)
         try:
             tree["path"] = _content(folder, tuple(_stamp(path) for path in sorted(folder.iterdir())))

@@ -6,14 +6,13 @@ notes: what is allowed and yet worth knowing before reading the results.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 from typing import Any
 
+from minirl import hub
 from minirl.algorithm_rules import algorithm_notes, algorithm_problems
 from minirl.config import Config, ConfigError, GradientClip, ModelConfig, Numerics, Routing
 from minirl.suggest import did_you_mean
@@ -44,13 +43,14 @@ def validate(config: Config) -> list[str]:
 
 
 def num_experts(model: ModelConfig) -> int:
-    """Routed experts per MoE layer, 0 for a dense model; a folder is asked for its config.json."""
+    """Routed experts per MoE layer, 0 for a dense model; a folder is asked for its config.json. Of a hub id that is not
+    fetched yet, model.num_experts is believed."""
     if model.path is None:
         return model.num_experts
-    path = Path(model.path) / "config.json"
-    if not path.is_file():
-        return 0
-    return experts_in(json.loads(path.read_text(encoding="utf-8")))
+    settings = hub.settings(model.path)
+    if settings is None:
+        return model.num_experts if hub.is_hub_id(model.path) else 0
+    return experts_in(settings)
 
 
 def experts_in(settings: dict[str, Any]) -> int:
@@ -153,11 +153,15 @@ def _sizes(config: Config) -> Iterator[str]:
         "train.num_checkpoints",
         "eval.num_samples",
         "run.num_threads",
+        "machine.num_nodes",
         "coldstart.batch_size",
         "coldstart.max_steps",
         "coldstart.eval_every",
         "coldstart.eval_problems",
     )
+    for key in ("machine.gpus_per_node", "machine.host_memory_gib"):
+        if select(config, key) is not None:
+            yield from _at_least(config, 1, key)
     yield from _at_least(config, 2, "eval.num_problems")  # a standard error needs two
     yield from _at_least(
         config,
@@ -302,8 +306,8 @@ def _optimizer(config: Config) -> Iterator[str]:
 
 def _places(config: Config) -> Iterator[str]:
     for key, folder in (("model.path", config.model.path), ("coldstart.checkpoint", config.coldstart.checkpoint)):
-        if folder is not None and not (Path(folder) / "config.json").is_file():
-            yield f"{key}={folder}: no config.json there; expected a folder in Hugging Face format"
+        if folder is not None and not (hub.is_folder(folder) or hub.is_hub_id(folder)):
+            yield f"{key}={folder}: no config.json there; expected a folder in Hugging Face format, or a hub id"
     for key in ("run.group", "run.outputs"):
         if select(config, key) == "":
             yield f"{key} is empty: give a name, or null"

@@ -14,13 +14,13 @@ ROOT = Path(__file__).resolve().parents[1]
 # From the ground up. A room imports itself and the floors below; rooms of one floor never see one another.
 FLOORS = (
     ("config", "types"),
-    ("suggest", "algorithm_rules", "streams", "clock", "world", "record"),
+    ("suggest", "algorithm_rules", "streams", "clock", "world", "record", "hub"),
     ("validate", "compose"),
-    ("interfaces",),
+    ("interfaces", "accounting"),
     ("algo", "metrics", "models"),
     ("identity",),
     ("policy", "engine", "tasks", "tracking", "grading"),
-    ("loop", "evaluate", "agreement", "watch"),
+    ("loop", "evaluate", "agreement", "watch", "signals"),
     ("sft",),
     ("coldstart",),
     ("run", "examine"),
@@ -33,7 +33,7 @@ FLOORS = (
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 FORBIDDEN_WORDS = {"utils", "util", "core", "common", "base", "helpers", "helper", "manager", "info", "data", "misc"}
 HEAVY = ("torch", "transformers", "wandb")
-TORCH_FREE = ("config", "compose", "validate", "identity", "record", "metrics.collapse", "sweep", "report", "cli")
+TORCH_FREE = ("config", "compose", "validate", "identity", "record", "metrics.collapse", "accounting", "sweep", "report", "cli")
 
 
 def modules() -> list[Path]:

@@ -17,9 +17,11 @@ from transformers import (
 from transformers.utils.logging import disable_progress_bar
 
 from minirl.config import ConfigError, ModelConfig
+from minirl.hub import folder_of, is_hub_id
 from minirl.models.experts import IMPLEMENTATION
 from minirl.models.families.registry import is_mixture, router_family
 from minirl.streams import stream_key
+from minirl.validate import experts_in
 
 MAX_POSITIONS = 32768  # of a tiny model: what Qwen3 has; rotary positions cost no weights
 
@@ -34,7 +36,9 @@ def build(cfg: ModelConfig, *, vocab_size: int, checkpoint: Path | None) -> PreT
     if cfg.path is None:
         config, source = tiny_config(cfg, vocab_size), None
     else:
-        config, source = folder_config(Path(cfg.path), "model.path"), Path(cfg.path)
+        source = folder_of(cfg.path, "model.path")
+        config = folder_config(source, "model.path")
+        refuse_other_experts(cfg, config)
     if checkpoint is not None:
         found, source = folder_config(checkpoint, "coldstart.checkpoint"), checkpoint
         refuse_other_architecture(expected=config, found=found, checkpoint=checkpoint)
@@ -88,6 +92,13 @@ def folder_config(folder: Path, key: str) -> PreTrainedConfig:
         if ("dropout" in name or "jitter" in name) and isinstance(value, float):
             setattr(config, name, 0.0)
     return config
+
+
+def refuse_other_experts(cfg: ModelConfig, config: PreTrainedConfig) -> None:
+    """Before a hub id was fetched, model.num_experts was believed; what was checked with it must have been true."""
+    found = experts_in(config.to_dict())
+    if cfg.path is not None and is_hub_id(cfg.path) and found != cfg.num_experts:
+        raise ConfigError(f"model.num_experts={cfg.num_experts}: {cfg.path} has {found}; set model.num_experts={found}")
 
 
 def refuse_other_architecture(*, expected: PreTrainedConfig, found: PreTrainedConfig, checkpoint: Path) -> None:

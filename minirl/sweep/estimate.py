@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minirl import hub
 from minirl.config import Config
 from minirl.validate import num_experts
 
@@ -47,8 +47,8 @@ class Architecture:
 def architecture(config: Config, folder: Path | None) -> Architecture:
     """Of a tiny model from its keys; of a folder (the model's own or its cold start's) from its config.json."""
     model = config.model
-    place = Path(model.path) if model.path is not None else folder
-    found: dict[str, Any] = json.loads((place / "config.json").read_text(encoding="utf-8")) if place else {}
+    place = model.path if model.path is not None else str(folder) if folder else None
+    found: dict[str, Any] = (hub.settings(place) if place else None) or {}
     found = found.get("text_config", found)  # of a model that also sees, its language model
     layers, experts = found.get("num_hidden_layers", model.num_layers), num_experts(model)
     return Architecture(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
+from minirl import hub
 from minirl.compose import override, typed
 from minirl.config import Config, ConfigError
 from minirl.identity import coldstart_key, direction, identity
@@ -155,7 +156,8 @@ def proportional(arms: Sequence[PlannedArm], starts: Mapping[str, str]) -> dict[
 def made_start(config: Config) -> Path | None:
     """The folder of the cold start of `config`, if it need not be made any more."""
     if config.coldstart.checkpoint is not None:
-        return Path(config.coldstart.checkpoint)
+        found = hub.settings_path(config.coldstart.checkpoint)
+        return found.parent if found is not None else None
     folder = Path(config.run.outputs) / "coldstarts" / coldstart_key(config)
     return folder if (folder / "coldstart.json").is_file() else None
 
