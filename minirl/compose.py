@@ -199,6 +199,12 @@ def _wrong_value(found: re.Match[str], config_dirs: Sequence[Path]) -> str:
     return f"{found[1]}: {reason}{near}"
 
 
+def _not_a_value(found: re.Match[str], config_dirs: Sequence[Path]) -> str:
+    key = found[1]
+    parts = [name for name in suggest.schema_keys() if name.rpartition(".")[0] == key]
+    return f"{key}={found[2]}: {key} has no value of its own; set one of {', '.join(parts)}"
+
+
 def _swept(found: re.Match[str], config_dirs: Sequence[Path]) -> str:
     return f"{found[1]} asks for several runs: use `minirl sweep` or `python -m minirl.run -m {found[1]}`"
 
@@ -226,6 +232,7 @@ EXPLANATIONS: list[tuple[str, Say]] = [
     (r"Sweep parameters '(.+?)' requires", _swept),
     (r"Could not override '([^']+)'.\nTo append to your config use (.+)\n(?s:.*)reference_type=Dict", _free_key),
     (r"Could not override '([^']+)'", _unknown_key),
+    (r"Error merging override (\S+?)=(.*)\nInvalid type assigned: \w+ is not a subclass", _not_a_value),
     (r"Error merging override (\S.*)\n(.+)", _wrong_value),
     (r"In '([^']+)': \w+ raised while composing config:\n(.+)", _in_file),
     (r"missing mandatory value: (\S+)", _no_value),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,7 +12,7 @@ from transformers import PreTrainedModel
 from minirl.config import Config, ConfigError
 from minirl.evaluate import Evaluator
 from minirl.interfaces import Task
-from minirl.models.load import build as build_model
+from minirl.policy.build import build as build_policy
 from minirl.policy.checkpoint import newest
 from minirl.policy.fsdp import FsdpPolicy
 from minirl.record import RunRecord
@@ -63,17 +62,10 @@ def restored(config: Config, checkpoint: Path | None, world: World) -> Restored:
     task = build_task(config.task, config.coldstart)
     of_run = checkpoint is not None and not is_model(checkpoint)
     folder = recorded_start(checkpoint) if checkpoint is not None and of_run else checkpoint
-    model = partial(build_model, config.model, vocab_size=task.vocab_size, checkpoint=folder)
-    policy = FsdpPolicy(
-        model(),
-        train=config.train,
-        temperature=config.sampling.temperature,
-        num_mini_batches=config.num_mini_batches,
-        world=world,
-    )
+    trainee = build_policy(config, vocab_size=task.vocab_size, checkpoint=folder, world=world)
     if checkpoint is not None and of_run:
-        policy.load(_saved(checkpoint))
-    return Restored(task, policy, model)
+        trainee.policy.load(_saved(checkpoint))
+    return Restored(task, trainee.policy, trainee.model)
 
 
 def examine(config: Config, checkpoint: Path) -> dict[str, float]:

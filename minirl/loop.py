@@ -31,6 +31,13 @@ from minirl.world import World
 VANISHED = 1e-3  # a mean weight below this moves nothing: objective.md, "inert or degenerate arms"
 
 
+class Left(Exception):
+    """The run was asked to stop, and has saved what it did; repeating it goes on from there."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"asked to stop: saved at update {version}; repeat the command to go on")
+
+
 @dataclass(frozen=True)
 class Plan:
     """The sizes and the schedule of a run, all counted in optimizer updates (`version`)."""
@@ -79,11 +86,13 @@ def train(
     grade: Callable[[Sequence[Prompt], RolloutBatch], Rewards],
     evaluate: Callable[[Policy], Mapping[str, float]],
     verify: Callable[[RolloutBatch, OldPolicy], None],
+    leave: Callable[[], bool],
     tracker: Tracker,
     world: World,
     clock: Clock,
 ) -> None:
-    """From policy.version to plan.num_updates. Raises Diverged and Degenerate: results, recorded by the caller."""
+    """From policy.version to plan.num_updates. Raises Diverged and Degenerate: results, recorded by the caller; Left
+    after the step in which `leave` says, on every rank, that somebody has asked for it: what was done is saved."""
     begun = policy.version
     while policy.version < plan.num_updates:
         start = policy.version
@@ -130,9 +139,12 @@ def train(
             if weight < VANISHED:
                 raise Degenerate(version, f"the mean importance weight is {weight:.1e}")
 
-        if plan.saves_at(policy.version):
+        leaving = leave() and policy.version < plan.num_updates
+        if leaving or plan.saves_at(policy.version):
             with clock("save"):
                 policy.save(plan.checkpoints)
+        if leaving:
+            raise Left(policy.version)
     with clock("eval"):
         tracker.log(policy.version, evaluate(policy))
     tracker.write(policy.version, clock.seconds())

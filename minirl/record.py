@@ -9,18 +9,23 @@ import platform
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from threading import Event, Thread
+from typing import IO, Any
 
 from minirl.config import Config, ConfigError
 
 PACKAGES = ("torch", "transformers", "numpy", "hydra-core", "omegaconf", "wandb", "minirl")
-LOCK = ".lock"  # in the run's folder
+LOCK = ".lock"  # in the run's folder; its time of change is the run's last sign of life
+JOB = "MINIRL_JOB"  # environment variable: what a launcher calls the job that this process belongs to
+BEAT_SECONDS = 15.0  # between two signs of life
+PROBE_SECONDS = 1.0  # `is_abandoned` holds the lock for a moment: who finds it taken looks again for so long
 
 
 class State(StrEnum):
@@ -80,14 +85,42 @@ class RunRecord:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Held while a process works on this run. The kernel drops the lock when the process dies, however it dies."""
+        """Held while a process works on this run. The kernel drops the lock when the process dies, however it dies.
+        While it is held the file is touched now and then, for those who cannot see the locks of another host."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        over = Event()
         with (self.folder / LOCK).open("w") as file:
+            self._take(file)
+            Thread(target=self._beat, args=(over,), daemon=True).start()
+            try:
+                yield
+            finally:
+                over.set()
+
+    def _take(self, file: IO[str]) -> None:
+        deadline = time.monotonic() + PROBE_SECONDS
+        while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
             except BlockingIOError:
-                raise Busy(f"{self.folder} is being run by another process: wait for it, or stop it") from None
-            yield
+                if time.monotonic() > deadline:
+                    raise Busy(f"{self.folder} is being run by another process: wait for it, or stop it") from None
+                time.sleep(PROBE_SECONDS / 20)
+
+    def _beat(self, over: Event) -> None:
+        while not over.wait(BEAT_SECONDS):
+            try:
+                os.utime(self.folder / LOCK)
+            except FileNotFoundError:
+                return  # somebody has thrown the run away
+
+    def silence(self) -> float:
+        """Seconds since the last sign of life of whoever holds this run."""
+        try:
+            return time.time() - (self.folder / LOCK).stat().st_mtime
+        except FileNotFoundError:
+            return float("inf")
 
     def is_abandoned(self) -> bool:
         """Whether this run was begun and no process holds it: that a process has the recorded number proves nothing,
@@ -101,7 +134,8 @@ class RunRecord:
 
 
 def environment() -> dict[str, Any]:
-    """What the run ran on: process, packages, and the code's revision where it is a checkout."""
+    """What the run ran on: process, packages, and the code's revision where it is a checkout. job: as its launcher
+    calls it, None for a process that a person started."""
     packages = {}
     for name in PACKAGES:
         try:
@@ -110,6 +144,7 @@ def environment() -> dict[str, Any]:
             continue
     return {
         "pid": os.getpid(),
+        "job": os.environ.get(JOB),
         "host": socket.gethostname(),
         "python": platform.python_version(),
         "packages": packages,
@@ -118,15 +153,25 @@ def environment() -> dict[str, Any]:
     }
 
 
+def code_version(record: Mapping[str, Any]) -> str | None:
+    """The code that a record names, short: a revision (+ and a hash of the local changes), else the release."""
+    git = record.get("git")
+    if git is None:
+        return (record.get("packages") or {}).get("minirl")
+    return git["sha"][:8] + (f"+{git.get('changes') or '?'}" if git["dirty"] else "")
+
+
 def _revision() -> dict[str, Any] | None:
+    """sha, and what differs from it: dirty, and a hash of the changes to files that git knows."""
     here = Path(__file__).resolve().parents[1]
     if not (here / ".git").exists():
         return None
     try:
         sha, changes = (
-            subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, check=True).stdout.strip()
-            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+            subprocess.run(["git", "-C", str(here), *words], capture_output=True, check=True).stdout
+            for words in (["rev-parse", "HEAD"], ["diff", "HEAD", "--no-ext-diff"])
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return {"sha": sha, "dirty": bool(changes)}
+    digest = sha256(changes).hexdigest()[:8] if changes else None
+    return {"sha": sha.decode().strip(), "dirty": bool(changes), "changes": digest}

@@ -6,39 +6,41 @@
 from __future__ import annotations
 
 import json
-import signal
+import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import fields
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from minirl import coldstart
-from minirl.agreement import explained, refuse_disagreement
+from minirl.agreement import self_check
 from minirl.algo.algorithm import build as build_algorithm
 from minirl.clock import Clock
-from minirl.compose import conf_dir, read, register_schema
+from minirl.compose import conf_dir, explanation, read, register_schema
 from minirl.config import Config, ConfigError, TargetMissed
 from minirl.engine.registry import build as build_engine
 from minirl.engine.registry import require as require_engine
 from minirl.evaluate import Evaluator
 from minirl.grading import grade
 from minirl.identity import identity
-from minirl.loop import Plan, train
+from minirl.interfaces import Algorithm, Engine, Policy, Task, Tracker
+from minirl.loop import Left, Plan, train
 from minirl.metrics.collapse import collapse_onset
 from minirl.models.content import content_hash
-from minirl.models.load import build as build_model
+from minirl.policy.build import build as build_policy
 from minirl.policy.checkpoint import newest
-from minirl.policy.fsdp import FsdpPolicy
-from minirl.record import RunRecord, State, environment, run_folder, write_atomically
+from minirl.record import RunRecord, State, code_version, environment, run_folder, write_atomically
+from minirl.signals import Leave
 from minirl.tasks.registry import build as build_task
 from minirl.tracking.console import ConsoleTracker
 from minirl.tracking.registry import build as build_tracker
@@ -67,13 +69,14 @@ def run(cfg: DictConfig, overrides: list[str]) -> State:
         record = RunRecord(run_folder(config, name))
         for note in notes:
             say(f"note: {note}")
-        with record.locked() if world.rank == 0 else nullcontext(), _terminable():
+        leave = Leave(world)
+        with record.locked() if world.rank == 0 else nullcontext(), leave.listening():
             refuse_other_evaluation(record.folder, config)
             done = world.gather(_result(record, config))[0]  # one rank looks, so that all do the same
             if done is not None:
                 say(f"{record.folder}: {done} already, nothing to do")
                 return done
-            training = partial(_train, config, start, name, record.folder, world)
+            training = partial(_train, config, start, name, record.folder, world, leave)
             if world.rank != 0:
                 return _ending(training)[0]
             facts = {"identity": name, "coldstart": {"folder": str(start), "content": content}, "notes": notes}
@@ -120,15 +123,19 @@ def _ending(training: Callable[[], State]) -> tuple[State, str]:
     """How the loop ended, and why: divergence and degeneration are results, on every rank."""
     try:
         return training(), ""
-    except (Diverged, Degenerate) as result:
-        return _named(result), str(result)
+    except (Diverged, Degenerate, Left) as ending:
+        return _named(ending), str(ending)
 
 
 def _recorded(record: RunRecord, description: dict[str, Any], training: Callable[[], State]) -> State:
     """The run with its record kept: what it is before it starts, how it ended after."""
-    before = record.read()
+    before, here = record.read(), environment()
     horizons = [*before.get("horizons", []), description["num_updates"]]
-    record.update(**description, horizons=horizons, state=State.running, reason=None, ended=None, **environment())
+    codes = [*before.get("codes", []), code_version(here)]
+    if len(set(codes)) > 1:
+        print(f"note: this run was begun by code {codes[0]} and goes on with {codes[-1]}")
+    history = {"horizons": horizons, "codes": list(dict.fromkeys(codes))}
+    record.update(**description, **history, state=State.running, reason=None, ended=None, **here)
     state, reason = State.failed, ""
     cpu = time.process_time()
     try:
@@ -148,59 +155,69 @@ def _recorded(record: RunRecord, description: dict[str, Any], training: Callable
     return state
 
 
-def _train(config: Config, start: Path, name: str, folder: Path, world: World) -> State:
-    """Wires the objects, resumes from the newest checkpoint if there is one, and runs the loop to its end."""
+@dataclass(frozen=True)
+class Wired:
+    """The objects that the loop calls."""
+
+    task: Task
+    algo: Algorithm
+    policy: Policy
+    engine: Engine
+    evaluate: Evaluator
+    tracker: Tracker
+
+
+def _wired(config: Config, start: Path, name: str, folder: Path, world: World) -> Wired:
+    """Everything built, with the weights of the newest checkpoint if there is one."""
     task = build_task(config.task, config.coldstart)
-    algo = build_algorithm(config.algo)
-    model = partial(build_model, config.model, vocab_size=task.vocab_size, checkpoint=start)
-    policy = FsdpPolicy(
-        model(),
-        train=config.train,
-        temperature=config.sampling.temperature,
-        num_mini_batches=config.num_mini_batches,
-        world=world,
-    )
-    checkpoints = folder / "checkpoints"
-    latest = newest(checkpoints)
+    trainee = build_policy(config, vocab_size=task.vocab_size, checkpoint=start, world=world)
+    latest = newest(folder / "checkpoints")
     if latest is not None:
-        policy.load(latest)
+        trainee.policy.load(latest)
     tracker = ConsoleTracker(build_tracker(config, folder, name, world.rank), config.num_updates, world.rank)
-    tracker.truncate(policy.version)
-    engine = build_engine(config, model(), pad=task.pad, device=world.device)
+    tracker.truncate(trainee.policy.version)
+    engine: Engine = build_engine(config, trainee.model(), pad=task.pad, device=world.device)
     if config.engine.max_rollout_seconds is not None and world.rank == 0:
         engine = WatchedEngine(engine, RunRecord(folder), config.engine.max_rollout_seconds)
-    evaluator = Evaluator(config, task, model(), world)
-    ending = "failed"
+    evaluator = Evaluator(config, task, trainee.model(), world)
+    return Wired(task, build_algorithm(config.algo), trainee.policy, engine, evaluator, tracker)
+
+
+def _train(config: Config, start: Path, name: str, folder: Path, world: World, leave: Callable[[], bool]) -> State:
+    """Wires the objects and runs the loop from the newest checkpoint to its end."""
+    wired = _wired(config, start, name, folder, world)
+    ending = State.failed
     try:
         train(
-            plan=_plan(config, task.eos, checkpoints),
-            algo=algo,
-            policy=policy,
-            engine=engine,
-            task=task,
-            grade=partial(grade, task, max_error_rate=config.task.max_verifier_error_rate, world=world),
-            evaluate=evaluator,
-            verify=partial(refuse_disagreement, bound=explained(config), world=world),
-            tracker=tracker,
+            plan=_plan(config, wired.task.eos, folder / "checkpoints"),
+            algo=wired.algo,
+            policy=wired.policy,
+            engine=wired.engine,
+            task=wired.task,
+            grade=partial(grade, wired.task, max_error_rate=config.task.max_verifier_error_rate, world=world),
+            evaluate=wired.evaluate,
+            verify=self_check(config, RunRecord(folder), wired.policy.version, world),
+            leave=leave,
+            tracker=wired.tracker,
             world=world,
             clock=Clock(),
         )
         onset = _collapse(folder, config.metrics.collapse_margin) if world.rank == 0 else None  # who has the rows
-        ending = "finished" if onset is None else "collapsed"
-    except (Diverged, Degenerate) as result:
-        ending = _named(result).value
+        ending = State.finished if onset is None else State.collapsed
+    except (Diverged, Degenerate, Left) as result:
+        ending = _named(result)
         raise
     except KeyboardInterrupt:
-        ending = "interrupted"
+        ending = State.interrupted
         raise
     finally:
-        engine.close()
-        tracker.close(ending)
-    return State(ending)
+        wired.engine.close()
+        wired.tracker.close(ending)
+    return ending
 
 
-def _named(result: Diverged | Degenerate) -> State:
-    return State.diverged if isinstance(result, Diverged) else State.degenerate
+def _named(ending: Diverged | Degenerate | Left) -> State:
+    return {Diverged: State.diverged, Degenerate: State.degenerate, Left: State.interrupted}[type(ending)]
 
 
 def _plan(config: Config, eos: int, checkpoints: Path) -> Plan:
@@ -241,20 +258,6 @@ def _last_version(record: RunRecord) -> int:
     return json.loads(lines[-1])["version"] if lines else 0
 
 
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM (a scheduler's, a launcher's) ends the run as Ctrl-C does: with its record written."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
 def _silence(text: str) -> None:
     """What the other ranks say."""
 
@@ -263,15 +266,28 @@ def _hydra_task(cfg: DictConfig) -> str:
     from hydra.core.hydra_config import HydraConfig
 
     try:
-        return run(cfg, list(HydraConfig.get().overrides.task))
+        state = run(cfg, list(HydraConfig.get().overrides.task))
     except (ConfigError, TargetMissed) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
+    if state is State.interrupted:
+        sys.exit(130)
+    return state
+
+
+def _main() -> None:
+    """Hydra's own door, but for its answer to bad input: one line and exit code 2."""
+    import hydra
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes errors on instead of ending the process with 1
+    register_schema()
+    try:
+        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(_hydra_task)()
+    except (ConfigError, HydraException, OmegaConfBaseException) as error:
+        print(f"error: {error if isinstance(error, ConfigError) else explanation(error, ())}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":
-    import hydra
-
-    register_schema()
-    hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(_hydra_task)()
+    _main()
     sys.exit(0)

@@ -147,6 +147,8 @@ def _sizes(config: Config) -> Iterator[str]:
         "prompts_per_mini_batch",
         "num_mini_batches",
         "num_updates",
+        "eval.every",
+        "train.checkpoint_every",
         "sampling.max_response_tokens",
         "engine.max_sequences",
         "train.likelihood_chunk_tokens",
@@ -196,7 +198,9 @@ def _schedule(config: Config) -> Iterator[str]:
         return
     for key in ("num_updates", "eval.every", "train.checkpoint_every"):
         value = select(config, key)
-        if value < 1 or value % every:
+        if value < 1:
+            continue  # said by the sizes
+        if value % every:
             below = max(value // every, 1) * every
             yield (
                 f"{key}={value} is not a multiple of num_mini_batches={every}: use {below}"

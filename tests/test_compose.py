@@ -67,6 +67,7 @@ def test_every_yaml_file_of_conf_is_reached() -> None:
         ("seed=abc", "could not be converted to Integer"),
         ("num_updates=1.5", "could not be converted to Integer"),
         ("algo.routing=null", "not Optional"),
+        ("algo.trust_region=ratio", "algo.trust_region has no value of its own; set one of algo.trust_region.kind, "),
         ("seed", "seed is not an override"),
         ("model.path=[1", "model.path=[1 is not an override"),
         ("seed=0,1", "use `minirl sweep` or `python -m minirl.run -m seed=0,1`"),

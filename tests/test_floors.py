@@ -33,7 +33,18 @@ FLOORS = (
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 FORBIDDEN_WORDS = {"utils", "util", "core", "common", "base", "helpers", "helper", "manager", "info", "data", "misc"}
 HEAVY = ("torch", "transformers", "wandb")
-TORCH_FREE = ("config", "compose", "validate", "identity", "record", "metrics.collapse", "accounting", "sweep", "report", "cli")
+TORCH_FREE = (
+    "config",
+    "compose",
+    "validate",
+    "identity",
+    "record",
+    "metrics.collapse",
+    "accounting",
+    "sweep",
+    "report",
+    "cli",
+)
 
 
 def modules() -> list[Path]:

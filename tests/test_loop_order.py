@@ -9,7 +9,7 @@ from torch import Tensor
 from minirl.algo.algorithm import build
 from minirl.clock import Clock
 from minirl.compose import load
-from minirl.loop import Plan, train
+from minirl.loop import Left, Plan, train
 from minirl.metrics.statistics import Mean
 from minirl.types import Degenerate, OldPolicy, Prompt, Rewards, RolloutBatch, Sampling
 from minirl.world import World
@@ -120,7 +120,7 @@ def plan(num_mini_batches: int, num_updates: int = 24) -> Plan:
     )
 
 
-def played(stage: Stage, num_mini_batches: int, num_updates: int) -> Stage:
+def played(stage: Stage, num_mini_batches: int, num_updates: int, leaves_at: int | None = None) -> Stage:
     train(
         plan=plan(num_mini_batches, num_updates),
         algo=build(load(["algo=minirl"]).algo),
@@ -130,6 +130,7 @@ def played(stage: Stage, num_mini_batches: int, num_updates: int) -> Stage:
         grade=stage.grade,
         evaluate=stage.evaluate,
         verify=lambda rollouts, old: stage.calls.append(("verify", stage.version)),
+        leave=lambda: leaves_at is not None and stage.version >= leaves_at,
         tracker=stage,
         world=World(0, 1, torch.device("cpu")),
         clock=Clock(),
@@ -174,6 +175,20 @@ def test_every_version_has_one_row_and_every_scheduled_evaluation_happens_once(n
     # after a resume too the first thing is to give the engine the weights, and the first rollout is looked at
     assert stage.calls[0] == ("sync", resumed) and ("verify", resumed) in stage.calls
     assert sum(call[0] == "verify" for call in stage.calls) == 1
+
+
+def test_a_run_that_is_asked_to_leave_saves_at_the_end_of_the_step_and_goes_on_from_there():
+    stage = Stage()
+    with pytest.raises(Left, match="saved at update 2"):
+        played(stage, 2, 8, leaves_at=1)
+    assert stage.calls[-2:] == [("update", 1, 1), ("save", 2)] and sorted(stage.rows) == [0, 1]
+    played(stage, 2, 8)
+    assert sorted(stage.rows) == list(range(9)) and stage.positions == list(range(8 * 3))
+
+
+def test_a_run_that_is_at_its_end_does_not_leave():
+    stage = played(Stage(), 2, 4, leaves_at=4)
+    assert stage.calls[-2:] == [("save", 4), ("eval", 4)]
 
 
 def test_nothing_is_left_to_do_but_to_evaluate():

@@ -34,6 +34,7 @@ REFUSED = [
     (["num_updates=50", "num_mini_batches=8"], "num_updates=50 is not a multiple of num_mini_batches=8: use 48 or 56"),
     (["eval.every=4", "num_mini_batches=8"], "eval.every=4 is not a multiple of num_mini_batches=8: use 8"),
     (["train.checkpoint_every=12", "num_mini_batches=8"], "train.checkpoint_every=12"),
+    (["num_updates=0"], "num_updates=0: expected at least 1"),
     (["eval.num_problems=1"], "eval.num_problems=1: expected at least 2"),
     (["eval.num_samples=0"], "eval.num_samples=0"),
     (["eval.temperature=-1"], "eval.temperature=-1.0"),
@@ -128,6 +129,13 @@ def test_every_broken_rule_is_told_at_once() -> None:
     with pytest.raises(ConfigError) as raised:
         validate(load(["group_size=1", "sampling.top_p=0.5", "engine.name=tpu"]))
     assert len(str(raised.value).splitlines()) == 3
+
+
+@pytest.mark.parametrize("line", ["num_updates=0", "eval.every=0", "train.checkpoint_every=-1"])
+def test_a_number_that_is_too_small_is_told_once(line: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        validate(load([line]))
+    assert str(raised.value) == f"{line}: expected at least 1"
 
 
 @pytest.mark.parametrize("name", list(choices("algo")))
