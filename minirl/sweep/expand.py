@@ -66,14 +66,17 @@ def expand(file: SweepFile, scale: str, request: Request) -> Design:
     """The design of a sweep file at a scale, for a command."""
     part = file.at(scale)
     named = [Arm(name, (*own, *part.arms.get(name, ()))) for name, own in file.arms.items()]
-    grid = {key: tuple(f"{key}={written(value)}" for value in values) for key, values in file.grid.items()}
+    grid = {
+        key: {name: f"{key}={written(value)}" for name, value in axis.items()}
+        for key, axis in {**file.grid, **part.grid}.items()
+    }
     return Design(
         name=request.group or file.name,
         title=file.title,
         scale=scale,
         base=latest([*file.base, *part.base]),
         fixed=request.fixed,
-        arms=tuple(crossed(named, {**grid, **request.axes})),
+        arms=tuple(crossed(named, [*grid.values(), *asked(request)])),
         seeds=request.seeds or part.seeds or file.seeds,
         claims=file.claims,
         exclude=(*file.exclude, *part.exclude),
@@ -82,7 +85,7 @@ def expand(file: SweepFile, scale: str, request: Request) -> Design:
 
 def improvise(scale: str, request: Request) -> Design:
     """The design of a command without a file: every combination of what it asks for is an arm."""
-    arms = crossed([Arm("", ())], request.axes)
+    arms = crossed([Arm("", ())], asked(request))
     varied = [line for axis in request.axes.values() for line in axis]
     words = [*request.fixed, *varied]
     folder = "multirun-" + sha256("\n".join(sorted(words)).encode()).hexdigest()[:6]
@@ -99,12 +102,20 @@ def improvise(scale: str, request: Request) -> Design:
     )
 
 
-def crossed(arms: Iterable[Arm], axes: Mapping[str, Overrides]) -> list[Arm]:
-    """Every arm at every combination of the axes' values; names say what was added."""
+def asked(request: Request) -> list[Mapping[str, str]]:
+    """The axes of a command: each override is its own name."""
+    return [{line: line for line in axis} for axis in request.axes.values()]
+
+
+def crossed(arms: Iterable[Arm], axes: Iterable[Mapping[str, str]]) -> list[Arm]:
+    """Every arm at every combination of the axes' overrides; names say what was added. axes: each name -> override."""
     return [
-        Arm(", ".join(filter(None, (arm.name, *added))), (*arm.overrides, *added))
+        Arm(
+            ", ".join(filter(None, (arm.name, *(name for name, _ in added)))),
+            (*arm.overrides, *(line for _, line in added)),
+        )
         for arm in arms
-        for added in product(*axes.values())
+        for added in product(*(axis.items() for axis in axes))
     ]
 
 

@@ -16,7 +16,7 @@ from minirl.config import ConfigError
 from minirl.suggest import did_you_mean
 
 KEYS = ("title", "base", "arms", "grid", "seeds", "claims", "exclude", "scales")
-SCALE_KEYS = ("base", "arms", "seeds", "exclude")
+SCALE_KEYS = ("base", "arms", "grid", "seeds", "exclude")
 
 Overrides = tuple[str, ...]
 
@@ -31,11 +31,12 @@ class Exclusion:
 
 @dataclass(frozen=True)
 class Scale:
-    """What differs at one scale (`experiment=`): applied after the file's own base and arms. seeds: None for the
-    file's own."""
+    """What differs at one scale (`experiment=`): applied after the file's own base and arms. grid: other values under
+    the names of the file's own. seeds: None for the file's own."""
 
     base: Overrides = ()
     arms: Mapping[str, Overrides] = field(default_factory=dict)
+    grid: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     seeds: tuple[int, ...] | None = None
     exclude: tuple[Exclusion, ...] = ()
 
@@ -43,13 +44,13 @@ class Scale:
 @dataclass(frozen=True)
 class SweepFile:
     """name: of the file, and of the sweep's folder. arms: what makes a line of the figure. grid: every arm at every
-    combination of these values. claims: raw entries, see `minirl.report.grammar`."""
+    combination of these values, key -> what a value adds to the arm's name -> value. claims: raw entries, see `minirl.report.grammar`."""
 
     name: str
     title: str
     base: Overrides
     arms: Mapping[str, Overrides]
-    grid: Mapping[str, tuple[Any, ...]]
+    grid: Mapping[str, Mapping[str, Any]]
     seeds: tuple[int, ...]
     claims: tuple[Mapping[str, Any], ...]
     exclude: tuple[Exclusion, ...]
@@ -92,13 +93,16 @@ def read(path: Path) -> SweepFile:
     if not tree.get("arms"):
         raise ConfigError(f"{where}: arms is missing: a name and a list of overrides for each line of the figure")
     arms = _arms(f"{where}: arms", tree["arms"])
-    scales = {name: _scale(f"{where}: scales.{name}", part, arms) for name, part in _mapping(tree, "scales").items()}
+    grid = _grid(f"{where}: grid", _mapping(tree, "grid"))
+    scales = {
+        name: _scale(f"{where}: scales.{name}", part, arms, grid) for name, part in _mapping(tree, "scales").items()
+    }
     return SweepFile(
         name=path.stem,
         title=str(tree.get("title") or path.stem),
         base=_overrides(f"{where}: base", tree.get("base")),
         arms=arms,
-        grid={str(key): _values(f"{where}: grid.{key}", part) for key, part in _mapping(tree, "grid").items()},
+        grid=grid,
         seeds=_seeds(f"{where}: seeds", tree.get("seeds")),
         claims=tuple(tree.get("claims") or ()),
         exclude=_exclusions(f"{where}: exclude", tree.get("exclude")),
@@ -136,10 +140,17 @@ def _overrides(where: str, part: Any) -> Overrides:
     return tuple(part)
 
 
-def _values(where: str, part: Any) -> tuple[Any, ...]:
+def _grid(where: str, tree: Mapping[Any, Any]) -> dict[str, dict[str, Any]]:
+    return {str(key): _axis(f"{where}.{key}", str(key), part) for key, part in tree.items()}
+
+
+def _axis(where: str, key: str, part: Any) -> dict[str, Any]:
+    """Values by name: `[2, 4]` are named by key and value, `{low: 1.0e-4, high: 2.0e-4}` as they say."""
+    if isinstance(part, Mapping) and part:
+        return {str(name): value for name, value in part.items()}
     if not isinstance(part, list) or not part:
-        raise ConfigError(f"{where}: expected a list of values, found {part!r}")
-    return tuple(part)
+        raise ConfigError(f"{where}: expected a list of values or a mapping of names to values, found {part!r}")
+    return {f"{key}={value}": value for value in part}
 
 
 def _seeds(where: str, part: Any) -> tuple[int, ...]:
@@ -161,7 +172,7 @@ def _exclusions(where: str, part: Any) -> tuple[Exclusion, ...]:
     return tuple(found)
 
 
-def _scale(where: str, part: Any, arms: Mapping[str, Overrides]) -> Scale:
+def _scale(where: str, part: Any, arms: Mapping[str, Overrides], grid: Mapping[str, Mapping[str, Any]]) -> Scale:
     if not isinstance(part, Mapping):
         raise ConfigError(f"{where}: expected a mapping with the keys {', '.join(SCALE_KEYS)}, found {part!r}")
     _check_keys(where, part, SCALE_KEYS)
@@ -169,9 +180,15 @@ def _scale(where: str, part: Any, arms: Mapping[str, Overrides]) -> Scale:
     for name in changed:
         if name not in arms:
             raise ConfigError(f"{where}.arms.{name}: no arm has this name{did_you_mean(name, arms)}")
+    values = _grid(f"{where}.grid", part.get("grid") or {})
+    for key, axis in values.items():
+        if list(axis) != list(grid.get(key, ())):
+            known = ", ".join(grid.get(key, ())) or "nothing"
+            raise ConfigError(f"{where}.grid.{key}: the file's own grid names the values ({known}); use the same names")
     return Scale(
         base=_overrides(f"{where}.base", part.get("base")),
         arms=changed,
+        grid=values,
         seeds=_seeds(f"{where}.seeds", part["seeds"]) if part.get("seeds") is not None else None,
         exclude=_exclusions(f"{where}.exclude", part.get("exclude")),
     )

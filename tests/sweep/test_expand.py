@@ -18,7 +18,7 @@ FILES = st.builds(
         title="F",
         base=tuple(base),
         arms={name: tuple(own) for name, own in arms.items()},
-        grid={key: tuple(values) for key, values in grid.items()},
+        grid={key: {f"{key}={value}": value for value in values} for key, values in grid.items()},
         seeds=tuple(seeds),
         claims=(),
         exclude=(),
@@ -121,4 +121,22 @@ def test_values_of_a_grid_are_written_as_hydra_reads_them() -> None:
         "r2",
     ]
     assert written("a b") == "'a b'" and written("null") == "'null'"
-    assert crossed([Arm("a", ())], {}) == [Arm("a", ())]
+    assert crossed([Arm("a", ())], []) == [Arm("a", ())]
+
+
+def test_a_scale_gives_the_values_of_a_grid_under_the_same_names() -> None:
+    file = SweepFile(
+        name="f",
+        title="F",
+        base=(),
+        arms={"a": ("algo=minirl",)},
+        grid={"train.optim.lr": {"low lr": 1, "high lr": 2}, "num_mini_batches": {"N=2": 2}},
+        seeds=(0,),
+        claims=(),
+        exclude=(),
+        scales={"node": Scale(grid={"train.optim.lr": {"low lr": 3, "high lr": 4}})},
+    )
+    toy, node = expand(file, "toy", NOTHING), expand(file, "node", NOTHING)
+    assert [arm.name for arm in toy.arms] == [arm.name for arm in node.arms] == ["a, low lr, N=2", "a, high lr, N=2"]
+    assert toy.overrides(toy.arms[1]) == ("algo=minirl", "train.optim.lr=2", "num_mini_batches=2")
+    assert node.overrides(node.arms[1]) == ("algo=minirl", "train.optim.lr=4", "num_mini_batches=2")

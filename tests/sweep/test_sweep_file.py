@@ -39,7 +39,7 @@ scales:
     )
     assert file.name == "mine" and file.title == "A figure"
     assert file.arms == {"R2, clip": ("algo=minirl", "algo.routing=r2"), "none": ()}
-    assert file.grid == {"group_size": (4, 8)} and file.seeds == (3, 5)
+    assert file.grid == {"group_size": {"group_size=4": 4, "group_size=8": 8}} and file.seeds == (3, 5)
     assert file.exclude == (Exclusion({"model.num_experts": (0,), "algo.routing": ("r2", "r3")}, "dense"),)
     assert file.at("node").arms == {"none": ("algo=grpo",)} and file.at("node").seeds == (0,)
     assert file.at("toy").base == () and file.at("toy").seeds is None
@@ -62,6 +62,9 @@ scales:
         ("arms: {a: []}\nseeds: [true]", "different whole numbers"),
         ("arms: {a: []}\ngrid: {group_size: 4}", "expected a list of values"),
         ("arms: {a: []}\nexclude: [{model.num_experts: 0}]", "reason: why"),
+        ("arms: {a: []}\ngrid: {group_size: {}}", "expected a list of values or a mapping of names"),
+        ("arms: {a: []}\nscales: {toy: {grid: {group_size: [4]}}}", "scales.toy.grid.group_size: the file's own grid"),
+        ("arms: {a: []}\ngrid: {group_size: {few: 4}}\nscales: {toy: {grid: {group_size: {many: 8}}}}", "(few)"),
         ("arms: {a: [], a: []}", "duplicate"),
     ],
 )
