@@ -44,7 +44,8 @@ class Scale:
 @dataclass(frozen=True)
 class SweepFile:
     """name: of the file, and of the sweep's folder. arms: what makes a line of the figure. grid: every arm at every
-    combination of these values, key -> what a value adds to the arm's name -> value. claims: raw entries, see `minirl.report.grammar`."""
+    combination of these values; key -> what a value adds to an arm's name -> the value. claims: raw entries, see
+    `minirl.report.grammar`."""
 
     name: str
     title: str
