@@ -92,9 +92,38 @@ class Numerics(StrEnum):
     int4 = "int4"
 
 
+class Placement(StrEnum):
+    colocated = "colocated"
+    separate = "separate"
+
+
+class GoldForm(StrEnum):
+    whole = "whole"
+    boxed = "boxed"
+    after_hashes = "after_hashes"
+
+
+class AnswerFormat(StrEnum):
+    boxed = "boxed"
+    last_number = "last_number"
+    choice = "choice"
+    json = "json"
+
+
 class GradientClip(StrEnum):
     none = "none"
     global_norm = "global_norm"
+
+
+class Gpu(StrEnum):
+    a100_40gb = "a100_40gb"
+    a100_80gb = "a100_80gb"
+    h100 = "h100"
+    h200 = "h200"
+    h20 = "h20"
+    b200 = "b200"
+    l40s = "l40s"
+    rtx_4090 = "rtx_4090"
 
 
 def key(default: Any = NO_DEFAULT, *, identity: bool = True, factory: Callable[[], Any] | None = None) -> Any:
@@ -185,7 +214,8 @@ class AlgoConfig:
 
 @dataclass
 class ModelConfig:
-    """A causal LM: a folder in Hugging Face format, or a tiny random one of `family` and the given sizes."""
+    """A causal LM: a folder in Hugging Face format, or a tiny random one of `family` and the given sizes. vocab_size:
+    of a hub model, so that its memory can be estimated before it is fetched; the task's for a tiny one: null."""
 
     name: str = key(identity=False)
     path: str | None = key()
@@ -199,6 +229,7 @@ class ModelConfig:
     num_experts: int = key()
     num_experts_per_token: int = key()
     moe_intermediate_size: int = key()
+    vocab_size: int | None = key(identity=False)
     initializer_range: float = key()
     init_seed: int = key()
 
@@ -206,14 +237,16 @@ class ModelConfig:
 @dataclass
 class EngineConfig:
     """The sampler. max_rollout_seconds: a watcher outside the process ends a run whose rollout takes longer; null: no
-    watcher. What stands below is read by vllm alone, and null for torch: how long a sequence may be (prompt and
-    response), the size of the KV cache, whether prompts share cached prefixes, whether the engine gives its memory
-    back while the trainer updates."""
+    watcher. What stands below is read by vllm alone, and null for torch: whether it runs on the trainer's devices or on
+    GPUs of its own, over how many a model is cut, how long a sequence may be (prompt and response), the size of the KV
+    cache, whether prompts share cached prefixes, whether the engine gives its memory back while the trainer updates."""
 
     name: str = key()
     numerics: Numerics = key()
     max_sequences: int = key(identity=False)
     max_rollout_seconds: float | None = key(identity=False)
+    placement: Placement | None = key(identity=False)
+    tensor_parallel: int | None = key(identity=False)
     max_sequence_tokens: int | None = key(identity=False)
     cache_mib: int | None = key(identity=False)
     prefix_caching: bool | None = key(identity=False)
@@ -255,8 +288,49 @@ class TrainConfig:
 
 
 @dataclass
+class ProblemsConfig:
+    """Problems in files. path: of parquet, JSONL or CSV files, a pattern, or hf://datasets/OWNER/NAME@REVISION/PATTERN.
+    question, answer: columns (a.b: entry b of column a); of a chat the user's last message is the question. gold: how
+    the gold answer stands in its column. where: values that other columns must have."""
+
+    path: str = key(identity=False)  # the content of its files is part of the identity instead
+    question: str = key()
+    answer: str = key()
+    gold: GoldForm = key()
+    where: dict[str, Any] = key(factory=dict)
+
+
+@dataclass
+class ChatConfig:
+    """How a problem becomes tokens. tokenizer: a folder in Hugging Face format, or a hub id. system: the system prompt.
+    instruction: a line after each question. template: a Jinja file instead of the tokenizer's own chat template.
+    Problems with longer prompts are dropped."""
+
+    tokenizer: str = key(identity=False)  # its content is part of the identity instead
+    system: str | None = key()
+    instruction: str | None = key()
+    template: str | None = key(identity=False)
+    max_prompt_tokens: int = key()
+
+
+@dataclass
+class GradingConfig:
+    """How a response is graded. field: of the JSON object, for format=json. grader: a Python file with a function
+    grade(question, answer, response) -> float, instead of a format. num_workers processes judge what is not plain;
+    each is replaced after max_gradings, and ended where one answer takes more than max_seconds of CPU."""
+
+    format: AnswerFormat = key()
+    field: str | None = key()
+    grader: str | None = key(identity=False)  # its content is part of the identity instead
+    num_workers: int = key(identity=False)
+    max_seconds: float = key(identity=False)
+    max_gradings: int = key(identity=False)
+
+
+@dataclass
 class TaskConfig:
-    """addition: `digits`. chain: `digits`, `min_steps`, `max_steps`. reasoning_gym: `dataset` and its `options`."""
+    """addition: `digits`. chain: `digits`, `min_steps`, `max_steps`. reasoning_gym: `dataset` and its `options`. math:
+    `train`, `chat`, `grading`, and `eval_sets` by name ({}: a tenth of the problems is held out)."""
 
     name: str = key()
     digits: int | None = key()
@@ -264,14 +338,33 @@ class TaskConfig:
     max_steps: int | None = key()
     dataset: str | None = key()
     options: dict[str, Any] = key(factory=dict)
+    train: ProblemsConfig | None = key(None)
+    eval_sets: dict[str, ProblemsConfig] = key(identity=False, factory=dict)
+    chat: ChatConfig | None = key(None)
+    grading: GradingConfig | None = key(None)
     max_verifier_error_rate: float = key(identity=False)
 
 
 @dataclass
+class TracesConfig:
+    """Demonstrations of a teacher, in files as those of problems. messages: the column of a chat whose last message is
+    the answer to learn; or else question and response. Longer answers are dropped."""
+
+    path: str = key(identity=False)  # the content of its files is part of the identity instead
+    messages: str | None = key()
+    question: str | None = key()
+    response: str | None = key()
+    where: dict[str, Any] = key(factory=dict)
+    max_response_tokens: int = key()
+
+
+@dataclass
 class ColdstartConfig:
-    """SFT on demonstrations until a measured accuracy. `checkpoint`: use this folder instead of making one."""
+    """SFT on demonstrations until a measured accuracy, or for `max_steps` where target_accuracy is null. checkpoint: use
+    this folder (or hub id) instead of making one. traces: demonstrations of a teacher, for task=math."""
 
     checkpoint: str | None = key(identity=False)  # its content hash is part of the identity instead
+    traces: TracesConfig | None = key(None)
     style: str = key()
     wrong_step_rate: float = key()
     batch_size: int = key()
@@ -284,7 +377,7 @@ class ColdstartConfig:
     warmup_steps: int = key()
     weight_decay: float = key()
     max_norm: float = key()
-    target_accuracy: float = key()
+    target_accuracy: float | None = key()
     eval_every: int = key()
     eval_problems: int = key()
     seed: int = key()
@@ -292,12 +385,14 @@ class ColdstartConfig:
 
 @dataclass
 class EvalConfig:
-    """avg@k on held-out problems, by an engine common to all arms; null inherits from sampling."""
+    """avg@k on held-out problems, by an engine common to all arms. num_problems: of each evaluation set, null for all.
+    numerics: of an engine of its own; null: the engine of the rollouts, where a second one has no room. temperature and
+    max_response_tokens: null inherits from sampling."""
 
     every: int = key(identity=False)
-    num_problems: int = key(identity=False)
+    num_problems: int | None = key(identity=False)
     num_samples: int = key(identity=False)
-    numerics: Numerics = key(identity=False)
+    numerics: Numerics | None = key(identity=False)
     temperature: float | None = key(identity=False)
     max_response_tokens: int | None = key(identity=False)
 
@@ -314,11 +409,24 @@ class MetricsConfig:
 
 @dataclass
 class TrackerConfig:
+    """artifacts: which files W&B gets too when the run ends: `checkpoint` (the newest), `rollouts`."""
+
     name: str = key(identity=False)
     project: str = key(identity=False)
     entity: str | None = key(identity=False)
     mode: str = key(identity=False)
     tags: list[str] = key(identity=False, factory=list)
+    artifacts: list[str] = key(identity=False, factory=list)
+
+
+@dataclass
+class MachineConfig:
+    """What a run is placed on, for the accounting before launch; null: what is found where it is launched."""
+
+    num_nodes: int = key(identity=False)
+    gpus_per_node: int | None = key(identity=False)
+    gpu: Gpu | None = key(identity=False)
+    host_memory_gib: float | None = key(identity=False)
 
 
 @dataclass
@@ -347,4 +455,5 @@ class Config:
     eval: EvalConfig = key(factory=EvalConfig)
     metrics: MetricsConfig = key(factory=MetricsConfig)
     tracker: TrackerConfig = key(factory=TrackerConfig)
+    machine: MachineConfig = key(factory=MachineConfig)
     run: RunConfig = key(factory=RunConfig)

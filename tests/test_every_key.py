@@ -20,7 +20,6 @@ from minirl.models.load import build as build_model
 from minirl.record import RunRecord, State
 from minirl.run import _collapse
 from minirl.tasks.registry import build as build_task
-from minirl.tracking.wandb import designation
 from minirl.world import World
 
 SHORT = ["num_updates=4", "num_mini_batches=2", "eval.every=2", "train.checkpoint_every=2", "metrics.live_every=2"]
@@ -99,10 +98,16 @@ SEEN_BELOW = {
     "engine.cache_mib": "what vLLM is built with (tests/engine/test_vllm_engine.py)",
     "engine.max_rollout_seconds": "when a rollout is taken for dead (tests/test_watch.py)",
     "engine.max_sequence_tokens": "what vLLM is built with (tests/engine/test_vllm_engine.py)",
+    "engine.placement": "where vLLM runs (tests/engine/test_vllm_placement.py)",
+    "engine.tensor_parallel": "how many ranks share a vLLM (tests/engine/test_vllm_placement.py)",
     "engine.prefix_caching": "what vLLM is built with (tests/engine/test_vllm_engine.py)",
     "engine.sleep": "whether vLLM gives its memory back (tests/engine/test_vllm_engine.py)",
     "engine.max_sequences": "the number of waves a batch is decoded in",
     "engine.name": "the class of the engine; another name is refused",
+    "machine.gpu": "what a dry run counts with (tests/accounting/test_machine.py)",
+    "machine.gpus_per_node": "what a dry run counts with (tests/accounting/test_machine.py)",
+    "machine.host_memory_gib": "what a dry run counts with (tests/accounting/test_machine.py)",
+    "machine.num_nodes": "what a dry run counts with (tests/accounting/test_machine.py)",
     "metrics.collapse_margin": "whether a falling evaluation is a collapse",
     "metrics.histograms_every": "the versions in histograms.jsonl",
     "metrics.min_route_overlap": "whether the first step is refused",
@@ -110,6 +115,7 @@ SEEN_BELOW = {
     "model.intermediate_size": "the MLPs of a dense model",
     "model.name": "the tags of the W&B run",
     "model.num_experts_per_token": "the experts a router chooses",
+    "model.vocab_size": "what a dry run counts with (tests/accounting/test_architecture.py)",
     "model.path": "where the weights come from",
     "run.device": "where tensors live",
     "run.group": "the folder of the run",
@@ -125,6 +131,7 @@ SEEN_BELOW = {
     "task.min_steps": "the prompts of a chain",
     "task.name": "the prompts",
     "task.options": "the problems of reasoning-gym",
+    "tracker.artifacts": "which files W&B gets",
     "tracker.entity": "the W&B entity",
     "tracker.mode": "whether W&B is offline",
     "tracker.name": "whether a W&B run is written",
@@ -346,17 +353,21 @@ def test_names_places_and_threads(outputs):
     torch.set_num_threads(1)
 
 
-def test_w_and_b_is_told(outputs):
-    base = designation(load([]), "abc")
-    for override, name in (
-        ("tracker.project=other", "project"),
-        ("tracker.entity=me", "entity"),
-        ("tracker.tags=[mine]", "tags"),
-        ("model.name=mine", "tags"),
-    ):
-        assert designation(load([override]), "abc")[name] != base[name], override
-    _, folder = start(outputs, "num_updates=1", "eval.every=1", "tracker=wandb")
-    assert list((folder / "wandb").glob("offline-run-*"))
+def test_w_and_b_is_told(outputs, monkeypatch):
+    import wandb
+
+    told = []
+    monkeypatch.setattr(wandb, "init", lambda **given: told.append(given))
+    words = ("tracker.project=other", "tracker.entity=me", "tracker.tags=[mine]", "model.name=its_name")
+    for artifacts in ("[]", "[checkpoint]"):
+        start(outputs, "num_updates=1", "eval.every=1", "tracker=wandb", f"tracker.artifacts={artifacts}", *words)
+        (outputs / "runs").rename(outputs / f"runs of {artifacts}")
+    plain, patient = told
+    assert (plain["project"], plain["entity"], plain["mode"]) == ("other", "me", "offline")
+    assert {"mine", "its_name"} <= set(plain["tags"])
+    assert patient["settings"].finish_timeout > plain["settings"].finish_timeout  # files take longer than rows
+    start(outputs, "num_updates=1", "eval.every=1", "tracker=wandb", "tracker.mode=disabled")
+    assert len(told) == 2
     with pytest.raises(ConfigError, match="WANDB_API_KEY"):
         start(outputs, "num_updates=1", "eval.every=1", "tracker=wandb", "tracker.mode=online", "seed=2")
 

@@ -10,53 +10,74 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from minirl.accounting.estimate import Estimate
 from minirl.compose import override
 from minirl.config import Config
 from minirl.identity import coldstart_key
-from minirl.sweep.estimate import Estimate, estimate, in_bytes, in_count
+from minirl.sweep.accounts import (
+    estimates,
+    memory_table,
+    refuse_what_cannot_fit,
+    sizes_line,
+    time_line,
+    total_line,
+)
 from minirl.sweep.expand import SEED, Design
 from minirl.sweep.plan import Cell, PlannedArm, made_start, proportional
 
-COLUMNS = (("prompts", 7), ("responses", 9), ("updates per batch", 9), ("on- policy", 6), ("tokens per step ≤", 10))
+COLUMNS = (
+    ("prompts", 7),
+    ("responses", 9),
+    ("mini-batches, updates per batch", 13),
+    ("on- policy", 6),
+    ("tokens per step ≤", 10),
+)
 
 
 def show(
     design: Design, arms: Sequence[PlannedArm], cells: Sequence[Cell], starts: Mapping[str, str], console: Console
 ) -> None:
-    """Prints the plan. cells: of `arms`, all seeds."""
-    scaled = proportional(arms, starts)
+    """Prints the plan. cells: of `arms`, all seeds. Raises ConfigError at the end where something cannot fit."""
+    scaled, sizes = proportional(arms, starts), estimates(arms)
     to_run = sum(cell.runs for cell in cells)
-    console.print(_table(design, arms, cells))
+    console.print(_table(design, arms, cells, sizes))
     for planned in arms:
         _say(console, "")
-        for line in describe(planned, cells, scaled.get(planned.arm.name), design):
+        for line in describe(planned, cells, scaled.get(planned.arm.name), design, sizes):
             _say(console, line)
     _say(console, "")
+    if sizes:
+        console.print(memory_table(sizes))
     _say(console, f"{to_run} runs, seeds {', '.join(map(str, design.seeds))}, scale {design.scale}")
+    _say(console, total_line(sizes, cells))
     for line in _start_lines(arms):
         _say(console, line)
+    refuse_what_cannot_fit(arms, sizes, cells)
 
 
 def _say(console: Console, line: str) -> None:
     console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _table(design: Design, arms: Sequence[PlannedArm], cells: Sequence[Cell]) -> Table:
+def _table(design: Design, arms: Sequence[PlannedArm], cells: Sequence[Cell], sizes: Mapping[str, Estimate]) -> Table:
     table = Table(title=escape(design.title), box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("arm", max_width=28)
     table.add_column("identity", no_wrap=True)
     for name, width in COLUMNS:
         table.add_column(name, justify="right", width=width)
     for planned in arms:
-        config, size = planned.config, estimate(planned.config, made_start(planned.config))
+        if planned.excluded:
+            table.add_row(escape(planned.arm.name), "excluded")
+            continue
+        batch = sizes[planned.arm.name].work
         table.add_row(
             escape(planned.arm.name),
-            "excluded" if planned.excluded else _cell(planned, cells).identity,
-            str(size.prompts),
-            str(size.responses),
-            str(config.num_mini_batches),
-            "yes" if config.num_mini_batches == 1 else "no",
-            str(size.tokens),
+            _cell(planned, cells).identity,
+            str(batch.prompts),
+            str(batch.responses),
+            str(batch.num_mini_batches),
+            "yes" if batch.num_mini_batches == 1 else "no",
+            str(batch.tokens),
         )
     return table
 
@@ -65,7 +86,9 @@ def _cell(planned: PlannedArm, cells: Sequence[Cell]) -> Cell:
     return next(cell for cell in cells if cell.arm == planned.arm.name)
 
 
-def describe(planned: PlannedArm, cells: Sequence[Cell], scaled: str | None, design: Design) -> list[str]:
+def describe(
+    planned: PlannedArm, cells: Sequence[Cell], scaled: str | None, design: Design, sizes: Mapping[str, Estimate]
+) -> list[str]:
     """An arm in lines: relations to other arms, sizes, evaluation, notes, and how to run it by hand."""
     lines = [planned.arm.name]
     if planned.excluded:
@@ -76,7 +99,8 @@ def describe(planned: PlannedArm, cells: Sequence[Cell], scaled: str | None, des
     elif scaled:
         lines.append(f"  same up to a constant factor of the loss as {scaled}")
     config = planned.config
-    lines += [sizes(estimate(config, made_start(config))), evaluation(config)]
+    size = sizes[planned.arm.name]
+    lines += [sizes_line(size), time_line(size), evaluation(config)]
     lines += [f"  note: {note}" for note in planned.notes]
     command = [
         *planned.overrides,
@@ -92,16 +116,6 @@ def in_shell(word: str) -> str:
     if shlex.quote(word) == word:
         return word
     return shlex.quote(word) if any(sign in word for sign in '"$`\\!') else f'"{word}"'
-
-
-def sizes(size: Estimate) -> str:
-    """One line on memory and disk."""
-    vocabulary = "" if size.whole else " (without the vocabulary's)"
-    routes = f", routes ≤ {in_bytes(size.route_bytes)} a step" if size.route_bytes else ", no routes (dense)"
-    return (
-        f"  {in_count(size.parameters)} parameters{vocabulary}: {in_bytes(size.memory)} of memory with gradient, Adam "
-        f"and engine, {in_bytes(size.disk)} of checkpoints a run{routes}"
-    )
 
 
 def evaluation(config: Config) -> str:

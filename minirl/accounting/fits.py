@@ -1,0 +1,79 @@
+"""What cannot fit, told with the key to change: found by trying the change in the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+
+from minirl.accounting.estimate import Estimate
+from minirl.accounting.memory import memory
+from minirl.accounting.readable import in_bytes
+from minirl.config import Config
+
+USABLE = 0.95  # of a device's memory: the rest is the driver's, the allocator's and the communicators'
+
+
+def problems(config: Config, size: Estimate) -> Iterator[str]:
+    """One line for each thing that is too large for the machine."""
+    machine = size.machine
+    if machine.on_gpu and size.memory.peak > USABLE * machine.device.memory:
+        phase = max(size.memory.phases, key=size.memory.phases.__getitem__)
+        yield (
+            f"{in_bytes(size.memory.peak)} in the {phase} phase on each of {machine.num_ranks} {machine.device.name}, "
+            f"which have {in_bytes(machine.device.memory)}: {remedy(config, size)}"
+        )
+    if size.host > USABLE * machine.host_memory:
+        smaller = max(config.num_mini_batches // 2, 1)
+        key = f"num_mini_batches={smaller}" if machine.on_gpu else "a smaller model, or machine.gpu"
+        yield (
+            f"{in_bytes(size.host)} in the memory of a node that has {in_bytes(machine.host_memory)}: "
+            f"use {key}, or say more with machine.host_memory_gib"
+        )
+
+
+def remedy(config: Config, size: Estimate) -> str:
+    """The first change that helps alone, else all of them together, else more devices."""
+    tried = list(_changes(config, size))
+    for text, change in tried:
+        if _fits(config, size, [change], size.machine.num_ranks):
+            return f"use {text}"
+    everything = [change for _, change in tried]
+    together = " ".join(text for text, _ in tried)
+    if everything and _fits(config, size, everything, size.machine.num_ranks):
+        return f"use {together}"
+    ranks = size.machine.num_ranks
+    for factor in (2, 4, 8, 16):
+        if _fits(config, size, everything, factor * ranks):
+            nodes = -(-factor * ranks // size.machine.devices_per_node)
+            return f"use {' '.join(filter(None, [f'machine.num_nodes={nodes}', together]))}"
+    whole = in_bytes(size.memory.engine + size.memory.evaluator)
+    return f"no number of devices helps, engine and evaluator take {whole} of each: choose another model or machine.gpu"
+
+
+Change = Callable[[Config], None]
+
+
+def _changes(config: Config, size: Estimate) -> Iterator[tuple[str, Change]]:
+    """What makes a device hold less without changing what is computed, the cheapest first."""
+    if config.engine.name == "vllm" and not config.engine.sleep:
+        yield "engine.sleep=true", lambda c: setattr(c.engine, "sleep", True)
+    if not config.train.activation_checkpointing:
+        yield "train.activation_checkpointing=true", lambda c: setattr(c.train, "activation_checkpointing", True)
+    least = size.work.longest + 1
+    tokens = max(config.train.max_tokens_per_micro_batch // 4, least)
+    if tokens < config.train.max_tokens_per_micro_batch:
+        yield (
+            f"train.max_tokens_per_micro_batch={tokens}",
+            lambda c: setattr(c.train, "max_tokens_per_micro_batch", tokens),
+        )
+    rows = config.engine.max_sequences // 8
+    if config.engine.name == "torch" and rows:
+        yield f"engine.max_sequences={rows}", lambda c: setattr(c.engine, "max_sequences", rows)
+
+
+def _fits(config: Config, size: Estimate, changes: list[Change], num_ranks: int) -> bool:
+    other = deepcopy(config)
+    for change in changes:
+        change(other)
+    peak = memory(other, size.shape, size.work, num_ranks=num_ranks).peak
+    return peak <= USABLE * size.machine.device.memory

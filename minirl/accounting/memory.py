@@ -1,0 +1,94 @@
+"""Bytes on one device, part by part, and the phase of a step in which most of them are there at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from minirl.accounting.architecture import Architecture
+from minirl.accounting.work import Work
+from minirl.config import Config, Numerics
+
+MASTER_BYTES = 4  # weights, gradients and both moments of Adam are fp32 (minirl.policy.fsdp)
+COMPUTE_BYTES = {"float32": 4, "bfloat16": 2}
+# what an engine of its own holds per parameter; the embedded one computes in fp32 on rounded values
+SERVED_BYTES = {Numerics.fp32: 4, Numerics.bf16: 2, Numerics.fp8: 1, Numerics.fp8_weights: 1, Numerics.int4: 4}
+LIVE_LOGITS = 3  # fp32 copies of a chunk of logits: scaled, their softmax, their gradient
+GATHERED_LAYERS = 2  # FSDP2 holds the layer it computes and fetches the next
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on one device. parameters, gradients, optimizer: this rank's shard, fp32 · gathered: layers as FSDP
+    computes them, whole · activations: of one micro-batch, with its logits · engine: its own weights · cache: its
+    keys and values · evaluator: the weights of the common evaluator.
+    """
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    gathered: int
+    activations: int
+    engine: int
+    cache: int
+    evaluator: int
+    engine_rests: bool
+
+    @property
+    def states(self) -> int:
+        """Weights, gradients and moments: what cannot be cut by smaller micro-batches."""
+        return self.parameters + self.gradients + self.optimizer
+
+    @property
+    def phases(self) -> dict[str, int]:
+        """The two in which memory is highest. An engine that rests gives its memory back to the update."""
+        resident = self.evaluator + (0 if self.engine_rests else self.engine + self.cache)
+        sampling = self.parameters + self.optimizer + self.evaluator + self.engine + self.cache
+        return {"rollout": sampling, "update": self.states + self.gathered + self.activations + resident}
+
+    @property
+    def peak(self) -> int:
+        return max(self.phases.values())
+
+
+def memory(config: Config, shape: Architecture, work: Work, *, num_ranks: int) -> Memory:
+    """Of one of `num_ranks` devices that shard the states among themselves."""
+    compute = COMPUTE_BYTES[config.train.compute_dtype]
+    shard = -(-shape.parameters // num_ranks)
+    whole = GATHERED_LAYERS * shape.largest_layer + shape.vocabulary
+    served = config.engine.name == "vllm"
+    return Memory(
+        parameters=MASTER_BYTES * shard,
+        gradients=MASTER_BYTES * shard,
+        optimizer=2 * MASTER_BYTES * shard,
+        gathered=compute * (whole + shape.largest_layer),  # the last: the gradient of the layer in work
+        activations=compute * _saved(config, shape, work) + _logits(config, shape, work),
+        engine=(SERVED_BYTES[config.engine.numerics] if served else MASTER_BYTES) * shape.parameters,
+        cache=(config.engine.cache_mib or 0) * MIB if served else embedded_cache(config, shape, work, num_ranks),
+        evaluator=MASTER_BYTES * shape.parameters,
+        engine_rests=served and bool(config.engine.sleep),
+    )
+
+
+def _saved(config: Config, shape: Architecture, work: Work) -> int:
+    """Numbers that backward keeps: of each layer its input where it is computed again, of one layer everything."""
+    tokens = min(config.train.max_tokens_per_micro_batch, work.tokens_per_mini_batch)
+    if config.train.activation_checkpointing:
+        return tokens * (shape.layers * shape.hidden + shape.saved_numbers // shape.layers)
+    return tokens * shape.saved_numbers
+
+
+def _logits(config: Config, shape: Architecture, work: Work) -> int:
+    chunk = min(config.train.likelihood_chunk_tokens, config.train.max_tokens_per_micro_batch)
+    return LIVE_LOGITS * MASTER_BYTES * min(chunk, work.tokens_per_mini_batch) * (shape.vocab_size or 0)
+
+
+def embedded_cache(config: Config, shape: Architecture, work: Work, num_ranks: int) -> int:
+    """Keys and values of one wave of the embedded engine in fp32, at its longest: its capacity doubles as it fills."""
+    rows = min(config.engine.max_sequences, -(-work.responses // num_ranks))
+    return 2 * MASTER_BYTES * rows * work.longest * shape.cached_numbers
+
+
+def shown_parts(part: Memory) -> dict[str, int]:
+    """The parts by name, in the order in which they are told."""
+    return {spec.name: getattr(part, spec.name) for spec in fields(part) if spec.name != "engine_rests"}

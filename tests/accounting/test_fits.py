@@ -1,0 +1,76 @@
+"""What cannot fit is refused with a key; the key that is named makes it fit."""
+
+import pytest
+from accounting_cases import paper
+
+from minirl.accounting.estimate import Estimate, estimate
+from minirl.accounting.fits import problems
+from minirl.accounting.machine import machine
+from minirl.config import Config
+
+
+def size(config: Config) -> Estimate:
+    return estimate(config, None, machine(config.machine, config.run, []))
+
+
+def told(*overrides: str) -> list[str]:
+    config = paper(*overrides)
+    return list(problems(config, size(config)))
+
+
+DENSE = [
+    "model=tiny_dense",
+    "model.hidden_size=1536",
+    "model.num_layers=28",
+    "model.num_heads=12",
+    "model.num_kv_heads=2",
+    "model.head_dim=128",
+    "model.intermediate_size=8960",
+    "model.num_experts=0",
+    "model.num_experts_per_token=0",
+    "model.moe_intermediate_size=0",
+    "model.vocab_size=151936",
+    "machine.gpus_per_node=1",
+    "sampling.max_response_tokens=7000",
+    "train.max_tokens_per_micro_batch=16384",
+    "engine.cache_mib=16384",
+]
+
+
+def test_what_fits_is_not_mentioned() -> None:
+    assert told(*DENSE) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "advice"),
+    [
+        (["train.activation_checkpointing=false"], "train.activation_checkpointing=true"),
+        (["engine.sleep=false", "engine.cache_mib=36000"], "engine.sleep=true"),
+        (
+            ["train.max_tokens_per_micro_batch=400000", "sampling.max_response_tokens=30000"],
+            "train.max_tokens_per_micro_batch=100000",
+        ),
+    ],
+)
+def test_the_advice_helps(overrides: list[str], advice: str) -> None:
+    (line,) = told(*DENSE, *overrides)
+    assert f"use {advice}" in line and "phase on each of 1" in line
+    assert told(*DENSE, *overrides, *advice.split()) == []
+
+
+def test_states_that_do_not_fit_need_more_nodes() -> None:
+    grown = [*DENSE, "model.num_layers=120"]
+    (line,) = told(*grown)
+    advice = line.partition("use ")[2].split()
+    assert advice[0].startswith("machine.num_nodes=")
+    assert told(*grown, *advice) == []
+
+
+def test_an_engine_larger_than_a_device_is_said_so() -> None:
+    (line,) = told("engine.numerics=fp32")
+    assert "no number of devices helps" in line
+
+
+def test_the_memory_of_a_node() -> None:
+    (line,) = told(*DENSE, "machine.host_memory_gib=0.01")[:1] or [""]
+    assert "in the memory of a node" in line and "machine.host_memory_gib" in line

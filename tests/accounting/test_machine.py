@@ -1,0 +1,65 @@
+"""What a run is placed on: as the keys say, else as found."""
+
+import os
+
+import pytest
+
+from minirl.accounting.machine import SHEETS, Machine, kind_of, machine
+from minirl.compose import load
+from minirl.config import ConfigError, Gpu
+
+
+def placed(*overrides: str, visible: tuple[str, ...] = ()) -> Machine:
+    config = load(list(overrides))
+    return machine(config.machine, config.run, visible)
+
+
+def test_without_a_gpu_it_is_this_host() -> None:
+    found = placed()
+    assert not found.on_gpu and found.num_ranks == 1
+    assert 0 < found.host_memory <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert placed("run.num_threads=4").device.arithmetic == 4 * found.device.arithmetic
+
+
+def test_every_key_of_the_machine_counts() -> None:
+    base = placed("machine.gpu=h100", "machine.gpus_per_node=8")
+    assert (base.num_ranks, base.devices_per_node, base.on_gpu) == (8, 8, True)
+    assert placed("machine.gpu=h200", "machine.gpus_per_node=8").device.memory > base.device.memory
+    assert placed("machine.gpu=h100", "machine.gpus_per_node=4").num_ranks == 4
+    nodes = placed("machine.gpu=h100", "machine.gpus_per_node=8", "machine.num_nodes=3")
+    assert (nodes.num_ranks, nodes.devices_per_node) == (24, 8)
+    assert placed("machine.host_memory_gib=2").host_memory == 2 << 30
+
+
+def test_ranks_are_those_of_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert placed().num_ranks == 2
+    assert placed("machine.gpu=h100", visible=("0", "1", "2")).num_ranks == 2
+
+
+def test_gpus_need_a_kind() -> None:
+    with pytest.raises(ConfigError, match=r"machine\.gpus_per_node=8: of which kind\? set machine\.gpu"):
+        placed("machine.gpus_per_node=8")
+    with pytest.raises(ConfigError, match=r"machine\.gpu=h1000: .*did you mean h100"):
+        placed("machine.gpu=h1000")
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        ("NVIDIA H100 80GB HBM3", Gpu.h100),
+        ("NVIDIA H200", Gpu.h200),
+        ("NVIDIA H20", Gpu.h20),
+        ("NVIDIA A100-SXM4-80GB", Gpu.a100_80gb),
+        ("NVIDIA A100-PCIE-40GB", Gpu.a100_40gb),
+        ("NVIDIA GeForce RTX 4090", Gpu.rtx_4090),
+        ("NVIDIA L40S", Gpu.l40s),
+        ("Tesla T4", None),
+    ],
+)
+def test_the_drivers_name_of_a_gpu(model: str, kind: Gpu | None) -> None:
+    assert kind_of(model) == kind
+
+
+def test_every_kind_has_a_data_sheet() -> None:
+    assert set(SHEETS) == set(Gpu)
