@@ -89,16 +89,20 @@ def batch_means(curve: Curve, num_mini_batches: int) -> Curve:
     return Curve(batches * num_mini_batches, means)
 
 
+def extremes(values: NDArray[np.float64], most: int) -> NDArray[np.int64]:
+    """The places of at most `most` of the values that keep what the eye sees of all of them: the lowest and the highest
+    of each of most // 2 blocks of neighbours, so that no spike is lost. For drawing only."""
+    if values.size <= most:
+        return np.arange(values.size)
+    blocks = np.array_split(np.arange(values.size), most // 2)
+    kept = {int(block[pick(values[block])]) for block in blocks for pick in (np.argmin, np.argmax)}
+    return np.array(sorted(kept), dtype=np.int64)
+
+
 def thinned(curve: Curve, most: int) -> Curve:
-    """At most `most` points: means over blocks of equally many neighbours. For drawing only."""
-    block = -(-len(curve) // most)
-    if block <= 1:
-        return curve
-    starts = np.arange(0, len(curve), block)
-    counts = np.diff(np.append(starts, len(curve)))
-    means = np.add.reduceat(curve.values, starts) / counts
-    versions = np.add.reduceat(curve.versions, starts) / counts
-    return Curve(versions.astype(np.int64), means)
+    """The curve at its `extremes`."""
+    kept = extremes(curve.values, most)
+    return Curve(curve.versions[kept], curve.values[kept])
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,12 @@ def band(curves: Sequence[Curve], *, logarithmic: bool) -> Band | None:
     parts = (mean, mean - spread, mean + spread)
     center, low, high = (np.exp(part) if logarithmic else part for part in parts)
     return Band(versions, center, low, high, len(curves))
+
+
+def thinned_band(whole: Band, most: int) -> Band:
+    """The band at the `extremes` of its mean."""
+    kept = extremes(whole.mean, most)
+    return Band(whole.versions[kept], whole.mean[kept], whole.low[kept], whole.high[kept], whole.num_seeds)
 
 
 def collect(rows: Sequence[Mapping[str, object]]) -> dict[str, Curve]:

@@ -30,18 +30,23 @@ def starts(arm: Arm, metric: str) -> dict[int, float]:
     return {seed: float(curve.values[0]) for seed, curve in sorted(curves.items()) if curve is not None and len(curve)}
 
 
-def collapsed(run: Run) -> bool:
-    """The one definition of collapse, on the run's own evaluations. A diverged run counts too: nothing of it is left
-    to recover."""
+def onset(run: Run) -> int | None:
+    """The version from which the run has collapsed, by the one definition of collapse on its own evaluations; None
+    where it has not. A diverged run counts too, from its end: nothing of it is left to recover."""
     if run.state == State.diverged:
-        return True
+        return run.version
     scores, errors = run.curves.get("eval/avg"), run.curves.get("eval/se")
     margin = run.config.get("metrics.collapse_margin")
     if scores is None or errors is None or margin is None:
-        return run.state == State.collapsed
+        return run.version if run.state == State.collapsed else None
     both = np.intersect1d(scores.versions, errors.versions)
     avg, se = (curve.values[np.isin(curve.versions, both)].tolist() for curve in (scores, errors))
-    return collapse_onset(both.tolist(), avg, se, margin=float(margin)) is not None
+    return collapse_onset(both.tolist(), avg, se, margin=float(margin))
+
+
+def collapsed(run: Run) -> bool:
+    """Whether the run has an onset of collapse."""
+    return onset(run) is not None
 
 
 def within_run_error(arms: Mapping[str, BySeed], runs: Mapping[str, Run]) -> float | None:

@@ -48,5 +48,5 @@ def _attribute(name: str, value: Any) -> str:
 
 def pixels(value: float) -> str:
     """One decimal, and none where it is 0: half of a page is coordinates."""
-    text = f"{value:.1f}"
-    return text[:-2] if text.endswith(".0") else text
+    text = f"{value:.1f}".removesuffix(".0")
+    return "0" if text == "-0" else text

@@ -1,37 +1,58 @@
 "use strict";
-// Legend buttons hide and show an arm everywhere; the cursor of a plot follows the pointer or the arrow keys.
-const series = JSON.parse(document.getElementById("series").textContent);
-const hidden = new Set();
+// The controls of the curves, and the cursor of a plot, which follows the pointer or the arrow keys.
+const view = { axis: "updates", log: true, halfLife: 0, hidden: new Set() };
+const figures = [...document.querySelectorAll("figure[data-metric]")];
+const plotOf = (figure) => page.plots[figure.dataset.metric];
+
+function redraw() {
+  for (const figure of figures) {
+    figure.dispatchEvent(new Event("clear"));
+    for (const svg of figure.querySelectorAll("svg")) draw(svg, plotOf(figure), view);
+  }
+}
+
+for (const part of document.querySelectorAll(".controls")) part.hidden = false;
 
 for (const button of document.querySelectorAll("button[data-toggle]")) {
   button.addEventListener("click", () => {
     const arm = Number(button.dataset.toggle);
-    const show = hidden.delete(arm);
-    if (!show) hidden.add(arm);
+    const show = view.hidden.delete(arm);
+    if (!show) view.hidden.add(arm);
     button.setAttribute("aria-pressed", String(show));
+    redraw();
     for (const mark of document.querySelectorAll(`svg [data-arm="${arm}"]`)) mark.classList.toggle("off", !show);
   });
 }
 
-const seeds = document.getElementById("seeds");
-if (seeds) {
-  seeds.addEventListener("click", () => {
-    const off = document.body.classList.toggle("no-seeds");
-    seeds.setAttribute("aria-pressed", String(!off));
+function press(id, act) {
+  const button = document.getElementById(id);
+  button?.addEventListener("click", () => {
+    const on = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", String(on));
+    act(on);
   });
 }
+press("seeds", (on) => document.body.classList.toggle("no-seeds", !on));
+press("logarithmic", (on) => { view.log = on; redraw(); });
+
+for (const radio of document.querySelectorAll("input[name=axis]"))
+  radio.addEventListener("change", () => { view.axis = radio.value; redraw(); });
+
+const slider = document.getElementById("smoothing");
+slider?.addEventListener("input", () => {
+  view.halfLife = Number(slider.value) / 100;
+  const updates = Math.round(view.halfLife * page.horizon * 10) / 10;
+  const text = view.halfLife ? `half-life ${updates} updates` : "off";
+  slider.setAttribute("aria-valuetext", text);
+  document.getElementById("half-life").textContent = text;
+  redraw();
+});
 
 // the last entry at or before `version`, or -1
 function lastAt(versions, version) {
   let place = -1;
   while (place + 1 < versions.length && versions[place + 1] <= version) place += 1;
   return place;
-}
-
-function heightOf(plot, value) {
-  const low = Number(plot.low), top = Number(plot.top);
-  const share = plot.log === undefined ? (value - low) / (top - low) : Math.log(Math.max(value, low) / low) / Math.log(top / low);
-  return Number(plot.bottom) + Math.min(Math.max(share, 0), 1) * (Number(plot.ceiling) - Number(plot.bottom));
 }
 
 function line(name, value, kind) {
@@ -44,14 +65,17 @@ function line(name, value, kind) {
   return row;
 }
 
-for (const figure of document.querySelectorAll("figure[data-metric]")) {
-  const arms = series[figure.dataset.metric];
-  const versions = [...new Set(arms.flatMap((arm) => arm.versions))].sort((a, b) => a - b);
-  const tip = figure.querySelector(".tip");
+for (const figure of figures) {
+  const plot = plotOf(figure), tip = figure.querySelector(".tip");
   let at = -1;
 
   function visible() {
     return [...figure.querySelectorAll("svg")].find((svg) => svg.getClientRects().length);
+  }
+
+  // where the cursor may stand: on the axis of updates or of tokens, ascending
+  function stands(arms) {
+    return [...new Set(arms.flatMap((arm) => arm.at))].sort((a, b) => a - b);
   }
 
   function clear() {
@@ -62,26 +86,21 @@ for (const figure of document.querySelectorAll("figure[data-metric]")) {
     }
   }
 
-  function place(index) {
+  function place(choose) {
     clear();
-    at = Math.min(Math.max(index, 0), versions.length - 1);
-    const svg = visible(), version = versions[at], plot = svg.dataset;
-    const start = Number(plot.start), stop = Number(plot.stop);
-    const x = start + (version / Number(plot.high)) * (stop - start);
-    const cursor = svg.querySelector(".cursor");
+    const svg = visible(), { arms, far, across, up } = laidOut(svg, plot, view), places = stands(arms);
+    if (!places.length) return;
+    at = Math.min(Math.max(choose(places, across), 0), places.length - 1);
+    const x = across(places[at]), cursor = svg.querySelector(".cursor");
     for (const end of ["x1", "x2"]) cursor.setAttribute(end, x);
     cursor.classList.add("on");
-    tip.replaceChildren(line("update", String(version), ""));
+    tip.replaceChildren(line(view.axis === "tokens" ? "tokens" : "update", Math.round(places[at]).toLocaleString("en"), ""));
     for (const arm of arms) {
-      const entry = lastAt(arm.versions, version);
-      if (hidden.has(arm.index) || entry < 0) continue;
-      tip.append(line(`${arm.letter} ${arm.name}`, arm.mean[entry].toPrecision(3), arm.kind));
-      const dot = document.createElementNS("http://www.w3.org/2000/svg", "circle");
-      dot.setAttribute("class", `dot ${arm.kind}`);
-      dot.setAttribute("cx", x);
-      dot.setAttribute("cy", heightOf(plot, arm.mean[entry]));
-      dot.setAttribute("r", 3.5);
-      svg.append(dot);
+      const entry = lastAt(arm.at, places[at]);
+      if (entry < 0) continue;
+      tip.append(line(`${arm.letter} ${arm.name}`, arm.measured[entry].toPrecision(3), arm.kind));
+      if (!far.includes(arm) && up.shows(arm.measured[entry]))
+        svg.append(el("circle", { class: `dot ${arm.kind}`, cx: x, cy: up(arm.measured[entry]), r: 3.5 }));
     }
     tip.hidden = false;
     const box = svg.getBoundingClientRect(), own = figure.getBoundingClientRect();
@@ -92,19 +111,15 @@ for (const figure of document.querySelectorAll("figure[data-metric]")) {
   }
 
   figure.addEventListener("pointermove", (event) => {
-    const svg = visible(), box = svg.getBoundingClientRect(), plot = svg.dataset;
+    const svg = visible(), box = svg.getBoundingClientRect();
     const x = ((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width;
-    const version = ((x - Number(plot.start)) / (Number(plot.stop) - Number(plot.start))) * Number(plot.high);
-    let nearest = 0;
-    versions.forEach((one, index) => {
-      if (Math.abs(one - version) < Math.abs(versions[nearest] - version)) nearest = index;
-    });
-    place(nearest);
+    place((places, across) => places.reduce((near, one, index) => (Math.abs(across(one) - x) < Math.abs(across(places[near]) - x) ? index : near), 0));
   });
   figure.addEventListener("pointerleave", clear);
   figure.addEventListener("blur", clear);
+  figure.addEventListener("clear", clear);
   figure.addEventListener("keydown", (event) => {
-    const moves = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: versions.length - 1 };
+    const moves = { ArrowRight: () => at + 1, ArrowLeft: () => at - 1, Home: () => 0, End: (places) => places.length - 1 };
     if (event.key === "Escape") clear();
     if (!(event.key in moves)) return;
     event.preventDefault();

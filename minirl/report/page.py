@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from minirl.record import write_atomically
 from minirl.report import wording
+from minirl.report.arms import arms_section
 from minirl.report.confounders import cautions
 from minirl.report.differences import differences
 from minirl.report.estimates import seed_plot
@@ -18,12 +17,13 @@ from minirl.report.findings import Judgement
 from minirl.report.inert import inert_switches
 from minirl.report.markup import Markup, element
 from minirl.report.panels import EVALUATION, MAIN, MORE, Panel, Series, averages_updates, is_flat, series_of
-from minirl.report.plots import NARROW, SMALL, WIDE, Frame, arm_class, letter, line_plot
+from minirl.report.plots import NARROW, SMALL, WIDE, Frame, letter, line_plot
 from minirl.report.png import write_pngs
 from minirl.report.read import Sweep
 from minirl.report.routing import has_routes, routing_section
+from minirl.report.series import sampled_tokens, script_data
 from minirl.report.settings import footer, switches
-from minirl.report.tables import accounts, arms_table, endings, runs_table, swatch
+from minirl.report.tables import accounts, endings, runs_table, swatch
 from minirl.report.verdicts import cards, verdict_table
 
 HERE = Path(__file__).parent
@@ -59,7 +59,7 @@ def page(sweep: Sweep, judgements: Sequence[Judgement], *, now: float) -> str:
         element("section", cards(judgements), id="verdicts", aria_label="Verdicts"),
         curves(sweep, drawn, flat),
         verdict_table(sweep, judgements, everything),
-        arms_table(sweep, found),
+        arms_section(sweep, found),
         switches(found, inert_switches(sweep), everything),
         routing_section(sweep),
         accounts(sweep),
@@ -68,8 +68,8 @@ def page(sweep: Sweep, judgements: Sequence[Judgement], *, now: float) -> str:
         id="main",
     )
     scripts = [
-        element("script", _json(drawn), type="application/json", id="series"),
-        element("script", _own("page.js")),
+        element("script", script_data(sweep, drawn, _horizon(sweep)), type="application/json", id="series"),
+        element("script", _own("draw.js"), _own("page.js")),
     ]
     body = element("body", masthead(sweep, judgements), main, footer(sweep, now), scripts)
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
@@ -132,7 +132,7 @@ def curves(sweep: Sweep, drawn: Drawn, flat: Sequence[Panel]) -> Markup | None:
         "section",
         element("h2", "Curves"),
         element("p", CAPTION, class_="intro"),
-        legend(sweep),
+        element("div", legend(sweep), controls(drawn), class_="bar"),
         hero(sweep, drawn, horizon),
         element("div", [plot for panel, plot in small.items() if panel not in MORE], class_="plots"),
         element("details", element("summary", f"{len(more)} more curves"), element("div", more, class_="plots"))
@@ -147,7 +147,8 @@ def curves(sweep: Sweep, drawn: Drawn, flat: Sequence[Panel]) -> Markup | None:
 
 CAPTION = (
     "Thick: mean over seeds; shaded: one standard deviation to either side, from three seeds on; thin: single seeds. "
-    "A cross marks where a run stopped. For values, point at a plot, or focus it and use the arrow keys."
+    "A cross marks where a run stopped, a flag on the axis from where on a seed has collapsed. For values, as measured "
+    "and not smoothed, point at a plot, or focus it and use the arrow keys."
 )
 
 
@@ -199,28 +200,38 @@ def legend(sweep: Sweep) -> Markup:
         )
         for index, arm in enumerate(sweep.distinct_arms)
     ]
-    seeds = element("button", "single seeds", type="button", id="seeds", class_="plain", aria_pressed="true")
-    return element("div", buttons, seeds, class_="legend", role="group", aria_label="Arms: show or hide")
+    return element("div", buttons, class_="legend", role="group", aria_label="Arms: show or hide")
 
 
-def _json(drawn: Drawn) -> Markup:
-    """What the cursor reads. `<` is written as an escape, so that no name can end the script element."""
-    plots: dict[str, list[dict[str, Any]]] = {
-        panel.metric: [
-            {
-                "index": one.index,
-                "letter": letter(one.index),
-                "name": one.name,
-                "kind": arm_class(one.index),
-                "versions": one.mean.versions.tolist(),
-                "mean": [float(f"{value:.5g}") for value in one.mean.mean.tolist()],
-            }
-            for one in series
-            if one.mean is not None
-        ]
-        for panel, series in drawn.items()
-    }
-    return Markup(json.dumps(plots, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"))
+def controls(drawn: Drawn) -> Markup:
+    """How the curves are drawn; shown by the page's script, which obeys them."""
+    axes = {"updates": "updates", **({"tokens": "tokens"} if has_tokens(drawn) else {})}
+    radios = [
+        element("label", element("input", type="radio", name="axis", value=value, checked=value == "updates"), text)
+        for value, text in axes.items()
+    ]
+    slider = element(
+        "input", type="range", id="smoothing", min=0, max=20, step=1, value=0, aria_valuetext="off", autocomplete="off"
+    )
+    return element(
+        "div",
+        element("label", "smoothing ", slider, element("output", "off", id="half-life")),
+        element("span", "axis ", radios, role="radiogroup", aria_label="Horizontal axis", class_="axes"),
+        element("button", "log axes", type="button", id="logarithmic", class_="plain", aria_pressed="true")
+        if any(panel.logarithmic for panel in drawn)
+        else None,
+        element("button", "single seeds", type="button", id="seeds", class_="plain", aria_pressed="true"),
+        class_="controls",
+        role="group",
+        aria_label="How curves are drawn",
+        hidden=True,
+    )
+
+
+def has_tokens(drawn: Drawn) -> bool:
+    """Whether some drawn run recorded what it sampled."""
+    lines = (line for series in drawn.values() for one in series for line in one.lines)
+    return any(sampled_tokens(line.run) is not None for line in lines)
 
 
 def _own(name: str) -> Markup:

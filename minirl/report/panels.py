@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minirl.record import State
-from minirl.report.curves import Band, Curve, band, batch_means, thinned
+from minirl.report.curves import Band, Curve, band, batch_means, thinned, thinned_band
+from minirl.report.figures import onset
 from minirl.report.read import Arm, Run, Sweep
 
-MOST_POINTS = 160  # of one line; more would not be seen
+MOST_POINTS, MOST_SEED_POINTS = 120, 80  # of a mean and of a single seed; more would not be seen
 PER_UPDATE = ("staleness/", "is_weight/", "clip/", "optim/", "validity/log_ratio", "validity/small", "validity/gap")
 
 
@@ -68,11 +69,13 @@ MORE = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One seed: what is drawn, and the version at which the run stopped short of its plan (None: it did not)."""
+    """One run: what is drawn of it, the version at which it stopped short of its plan, and the one from which it has
+    collapsed (None: it did not)."""
 
-    seed: int
+    run: Run
     curve: Curve
     stopped: int | None
+    onset: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,7 @@ def averages_updates(panel: Panel) -> bool:
 
 def _prepared(arm: Arm, curve: Curve, panel: Panel) -> Curve:
     num_mini_batches = int(arm.config.get("num_mini_batches", 1))
-    return thinned(batch_means(curve, num_mini_batches) if averages_updates(panel) else curve, MOST_POINTS)
+    return batch_means(curve, num_mini_batches) if averages_updates(panel) else curve
 
 
 def _line(arm: Arm, run: Run, panel: Panel) -> Line | None:
@@ -116,10 +119,12 @@ def _line(arm: Arm, run: Run, panel: Panel) -> Line | None:
     if recorded is None:
         return None
     stopped = run.version < run.horizon and run.state != State.running
-    return Line(run.seed, _prepared(arm, recorded, panel), run.version if stopped else None)
+    drawn = thinned(_prepared(arm, recorded, panel), MOST_SEED_POINTS)
+    return Line(run, drawn, run.version if stopped else None, onset(run))
 
 
 def _mean(arm: Arm, panel: Panel) -> Band | None:
     runs = arm.results or arm.runs
     curves = [_prepared(arm, curve, panel) for run in runs if (curve := run.curve(panel.metric)) is not None]
-    return band(curves, logarithmic=panel.logarithmic)
+    whole = band(curves, logarithmic=panel.logarithmic)
+    return None if whole is None else thinned_band(whole, MOST_POINTS)

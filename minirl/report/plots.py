@@ -13,7 +13,7 @@ import numpy as np
 
 from minirl.report.markup import Markup, element, pixels
 from minirl.report.panels import Panel, Series
-from minirl.report.scales import Scale, fitted, tick_label
+from minirl.report.scales import Scale, far_below, fitted, tick_label
 
 NUM_COLOURS, NUM_DASHES, NUM_MARKERS = 8, 6, 7  # of the style sheet, and of MARKERS
 
@@ -43,6 +43,7 @@ NARROW = Frame(400, 300, 46, 32, False)
 WIDE = Frame(860, 400, 52, 32, True)
 LONGEST_NAME = 26  # letters beside a line; the legend has the whole name
 LETTER_WIDTH = 7.3
+NOTE_WIDTH = 130.0  # of "C is below: 10⁻¹²"
 
 # shapes of about the same area around (0, 0)
 MARKERS = (
@@ -75,29 +76,58 @@ def marker(index: int, x: float, y: float) -> Markup:
 def line_plot(panel: Panel, series: Sequence[Series], frame: Frame, horizon: int) -> Markup:
     """All arms of one panel over versions: seeds thin, mean and band, markers, and the arm's letter at its end.
 
-    The scales stand in data attributes, for the page's cursor.
+    Where the frame lies stands in data attributes, for the page's script, which draws all inside `.drawn` anew when the
+    reader changes axis, scale or smoothing.
     """
     frame = _with_room(frame, series)
     across = Scale(0.0, float(max(horizon, 1)), frame.left, frame.width - frame.right, False)
-    up = fitted(_shown_values(panel, series), frame.bottom, frame.top, logarithmic=panel.logarithmic)
+    shown, below = apart_by_magnitude(panel, series)
+    up = fitted(_shown_values(panel, shown), frame.bottom, frame.top, logarithmic=panel.logarithmic)
     return element(
         "svg",
         element("title", f"{panel.title} over updates"),
         element("desc", _in_words(series)),
-        _axes(across, up, frame),
-        [_arm(one, across, up, frame, panel.logarithmic) for one in series],
-        _end_labels(series, up, frame),
+        element(
+            "g",
+            _axes(across, up, frame),
+            [_arm(one, across, up) for one in shown],
+            [_below(one, place, frame) for place, one in enumerate(below)],
+            _end_labels(shown, up, frame),
+            class_="drawn",
+        ),
         element("line", class_="cursor", x1=0.0, x2=0.0, y1=frame.top, y2=frame.bottom),
         viewBox=f"0 0 {pixels(frame.width)} {pixels(frame.height)}",
         role="img",
-        data_high=across.high,
         data_start=across.start,
         data_stop=across.stop,
-        data_low=f"{up.low:.6g}",
-        data_top=f"{up.high:.6g}",
         data_bottom=up.start,
         data_ceiling=up.stop,
-        data_log=up.logarithmic,
+        data_named=frame.named,
+    )
+
+
+def apart_by_magnitude(panel: Panel, series: Sequence[Series]) -> tuple[list[Series], list[Series]]:
+    """The arms that the axis is fitted to, and those of another order of magnitude below them."""
+    far = far_below({one.index: _sizes(one) for one in series}) if panel.logarithmic else set()
+    return [one for one in series if one.index not in far], [one for one in series if one.index in far]
+
+
+def _sizes(one: Series) -> list[float]:
+    """The magnitudes of an arm's mean; of its runs, where it has no mean (rounding has either sign)."""
+    lines = [line.curve.values for line in one.lines] if one.mean is None else [one.mean.mean]
+    return [float(size) for size in np.abs(np.concatenate(lines)) if size > 0]
+
+
+def _below(one: Series, place: int, frame: Frame) -> Markup:
+    """An arm that is not drawn because it lies far below the axis: its letter under the axis, and where it is."""
+    level = float(f"{np.median(_sizes(one)):.1g}")
+    x, y = frame.left + NOTE_WIDTH * place, frame.bottom + 31
+    return element(
+        "g",
+        marker(one.index, x + 4, y - 4),
+        element("text", f"{letter(one.index)} is below: {tick_label(level)}", x=x + 13, y=y),
+        class_=f"{arm_class(one.index)} below",
+        data_arm=one.index,
     )
 
 
@@ -145,7 +175,7 @@ def _axes(across: Scale, up: Scale, frame: Frame) -> Markup:
     )
 
 
-def _arm(one: Series, across: Scale, up: Scale, frame: Frame, logarithmic: bool) -> Markup:
+def _arm(one: Series, across: Scale, up: Scale) -> Markup:
     seeds = [
         element("path", class_="seed", d=path(line.curve.versions, line.curve.values, across, up)) for line in one.lines
     ]
@@ -154,31 +184,51 @@ def _arm(one: Series, across: Scale, up: Scale, frame: Frame, logarithmic: bool)
         for line in one.lines
         if line.stopped is not None and len(line.curve)
     ]
-    parts: list[Markup | list[Markup]] = [element("g", seeds, class_="seeds"), stops]
+    flags = [_flag(across(line.onset), across.stop, up.start) for line in one.lines if line.onset is not None]
+    parts: list[Markup | list[Markup] | None] = [element("g", seeds, class_="seeds"), stops, flags]
     if one.mean is not None:
         if one.mean.num_seeds >= 3:
             parts.insert(0, element("path", class_="band", d=_outline(one, across, up)))
         parts.append(element("path", class_="mean", d=path(one.mean.versions, one.mean.mean, across, up)))
-        parts.append(_markers(one, across, up))
+        parts += [_unshown(one, across, up), _markers(one, across, up)]
     return element("g", parts, class_=arm_class(one.index), data_arm=one.index)
 
 
 def path(versions: np.ndarray, values: np.ndarray, across: Scale, up: Scale) -> str:
-    """A polyline; what a logarithmic axis cannot show is a gap."""
-    words, drawing = [], False
+    """A polyline, every point relative to the one before it (that is half as long); what the axis cannot show is a
+    gap."""
+    words: list[str] = []
+    last: tuple[float, float] | None = None
     for version, value in zip(versions.tolist(), values.tolist(), strict=True):
-        visible = value > 0 or not up.logarithmic
-        if visible:
-            words.append(f"{'L' if drawing else 'M'}{pixels(across(version))} {pixels(up(value))}")
-        drawing = visible
+        if not up.shows(value):
+            last = None
+            continue
+        x, y = round(across(version), 1), round(up(value), 1)
+        words.append(f"M{pixels(x)} {pixels(y)}" if last is None else f"l{_pair(x - last[0], y - last[1])}")
+        last = x, y
     return "".join(words)
+
+
+def _pair(x: float, y: float) -> str:
+    """Two numbers of a path; a minus separates as well as a space."""
+    first, second = pixels(x), pixels(y)
+    return f"{first}{'' if second.startswith('-') else ' '}{second}"
 
 
 def _outline(one: Series, across: Scale, up: Scale) -> str:
     assert one.mean is not None
-    upper = path(one.mean.versions, one.mean.high, across, up)
-    lower = path(one.mean.versions[::-1], np.maximum(one.mean.low[::-1], up.low), across, up)
+    high, low = (np.maximum(edge, up.low) if up.logarithmic else edge for edge in (one.mean.high, one.mean.low))
+    upper = path(one.mean.versions, high, across, up)
+    lower = path(one.mean.versions[::-1], low[::-1], across, up)
     return f"{upper}L{lower[1:]}Z"
+
+
+def _unshown(one: Series, across: Scale, up: Scale) -> Markup | None:
+    """Ticks on the axis where the mean is positive and too small for it."""
+    assert one.mean is not None
+    pairs = zip(one.mean.versions.tolist(), one.mean.mean.tolist(), strict=True)
+    d = "".join(f"M{pixels(across(version))} {pixels(up.start)}v-6" for version, value in pairs if 0 < value < up.low)
+    return element("path", element("title", "below the axis"), class_="floor", d=d) if d and up.logarithmic else None
 
 
 def _markers(one: Series, across: Scale, up: Scale) -> Markup:
@@ -187,13 +237,21 @@ def _markers(one: Series, across: Scale, up: Scale) -> Markup:
     count = one.mean.versions.size
     step = max(count // 5, 1)
     places = range(min(one.index * 2 % step if step > 1 else 0, count - 1), count, step)
-    points = [(across(float(one.mean.versions[i])), up(float(one.mean.mean[i]))) for i in places]
+    shown = [i for i in places if up.shows(float(one.mean.mean[i]))]
+    points = [(across(float(one.mean.versions[i])), up(float(one.mean.mean[i]))) for i in shown]
     return element("g", [marker(one.index, x, y) for x, y in points], class_="marks")
 
 
 def _cross(x: float, y: float) -> Markup:
     d = f"M{pixels(x - 4)} {pixels(y - 4)}l8 8m0 -8l-8 8"
     return element("path", element("title", "stopped here"), class_="stop", d=d)
+
+
+def _flag(x: float, stop: float, bottom: float) -> Markup:
+    """A flag on the axis, from the onset of collapse towards the side where there is room."""
+    toward = -8 if x > stop - 9 else 8
+    d = f"M{pixels(x)} {pixels(bottom)}v-17l{toward} 4l{-toward} 4"
+    return element("path", element("title", "a seed has collapsed from here on"), class_="flag", d=d)
 
 
 def _end_labels(series: Sequence[Series], up: Scale, frame: Frame) -> Markup:

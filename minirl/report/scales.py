@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
+from statistics import median
 
 MOST_DECADES = 6  # a logarithmic axis shows no more than this below its top
+FAR_DECADES = 3  # lines that lie lower than all others by more than this do not stretch it
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,10 @@ class Scale:
             share = (value - self.low) / (self.high - self.low)
         return self.start + min(max(share, 0.0), 1.0) * (self.stop - self.start)
 
+    def shows(self, value: float) -> bool:
+        """Whether the value has a place: a logarithmic axis has none for what is not positive or below its low end."""
+        return not self.logarithmic or value >= self.low
+
     def ticks(self, about: int) -> list[float]:
         """Round values inside: 1, 2, 5 times powers of ten; on a logarithmic axis powers of ten if there are two."""
         return _log_ticks(self.low, self.high) if self.logarithmic else _linear_ticks(self.low, self.high, about)
@@ -43,6 +49,18 @@ def fitted(values: Sequence[float], start: float, stop: float, *, logarithmic: b
     room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
     bottom = 0.0 if 0 <= low < room else low - room  # a scale that nearly begins at zero begins there
     return Scale(bottom, high + room, start, stop, False)
+
+
+def far_below(lines: Mapping[int, Sequence[float]]) -> set[int]:
+    """The keys of lines of another order of magnitude than the rest: all their values (positive ones) lie more than
+    FAR_DECADES below the median of every other line. On a logarithmic axis they would push the rest into a strip: an
+    engine in fp32 differs by rounding alone, 1e-8, beside one in fp8, 1e-3."""
+    levels = {key: (median(line), max(line)) for key, line in lines.items() if line}
+    order = sorted(levels, key=lambda key: levels[key])
+    for place in range(len(order) - 1, 0, -1):
+        if levels[order[place]][0] > 10**FAR_DECADES * max(levels[key][1] for key in order[:place]):
+            return set(order[:place])
+    return set()
 
 
 def _linear_ticks(low: float, high: float, about: int) -> list[float]:
@@ -66,7 +84,7 @@ def _log_ticks(low: float, high: float) -> list[float]:
 def tick_label(value: float) -> str:
     """A tick as short text: 0.5, 20, 10⁻³, 2·10⁻³."""
     if value == 0 or 1e-3 < abs(value) * 1.001 < 1e5:
-        return f"{value:.4g}"
+        return f"{float(f'{value:.4g}'):g}"  # 20000, where .4g alone would say 2e+04
     exponent = floor(log10(abs(value)) + 1e-9)
     mantissa = value / 10.0**exponent
     power = f"10{str(exponent).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"

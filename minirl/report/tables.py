@@ -7,12 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from minirl.report.accounting import Account, account, phases
-from minirl.report.differences import Difference
-from minirl.report.figures import figures
 from minirl.report.markup import Child, Markup, element
-from minirl.report.plots import MARKERS, NUM_MARKERS, arm_class, letter
+from minirl.report.plots import MARKERS, NUM_MARKERS, arm_class
 from minirl.report.read import Arm, Run, Sweep
-from minirl.report.statistics import LEVEL, SEEDS_FOR_INTERVAL, location
 
 
 def section(name: str, title: str, intro: str | None, *children: Child) -> Markup:
@@ -43,6 +40,11 @@ def exact(value: float | None) -> str | None:
     return None if value is None else repr(float(value))
 
 
+def number(value: float | None) -> str:
+    """12,345 or 0.123; a dash for what is not known."""
+    return "–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def swatch(index: int) -> Markup:
     """An arm's line and marker."""
     line = element("path", class_="mean", d="M2 7H38")
@@ -56,78 +58,9 @@ def swatch(index: int) -> Markup:
     )
 
 
-def arms_table(sweep: Sweep, found: Sequence[Difference]) -> Markup:
-    """What every arm is, how its runs ended, what they cost."""
-    first = sweep.distinct_arms[0].name if sweep.distinct_arms else ""
-    rows = [_arm_row(index, arm, found, first) for index, arm in enumerate(sweep.distinct_arms)]
-    rows += [
-        element(
-            "tr",
-            element("th", arm.name),
-            element(
-                "td",
-                f"the same runs as {arm.same_as}: one identity, shown once"
-                if arm.same_as
-                else f"no runs: {arm.excluded}",
-                colspan=6,
-            ),
-            class_="muted",
-        )
-        for arm in sweep.arms.values()
-        if arm.same_as or arm.excluded
-    ]
-    return section(
-        "arms",
-        "The arms",
-        None,
-        table(
-            (
-                "Arm",
-                f"Differs from {first} in",
-                "Runs",
-                "Evaluation at the end",
-                "Seconds per run",
-                "Response tokens",
-                "CPU seconds",
-            ),
-            rows,
-            "arms",
-        ),
-    )
-
-
-def _arm_row(index: int, arm: Arm, found: Sequence[Difference], first: str) -> Markup:
-    spent = account(arm)
-    changed = [
-        f"{difference.key}={' | '.join(difference.values[arm.name])}"
-        for difference in found
-        if arm.name in difference.values and difference.values[arm.name] != difference.values.get(first)
-    ]
-    return element(
-        "tr",
-        element("th", swatch(index), f"{letter(index)} {arm.name}"),
-        element("td", [element("div", element("code", text)) for text in changed] or "–", data_label="Differs in"),
-        element("td", endings(arm.runs), data_label="Runs"),
-        number_cell("Evaluation at the end", _mean_with_interval(list(figures(arm, "eval/avg", "end").values()))),
-        number_cell("Seconds per run", _number(sum(spent.seconds.values()) if spent else None)),
-        number_cell("Response tokens", _number(spent.tokens.get("response") if spent else None)),
-        number_cell("CPU seconds", _number(spent.cpu_seconds if spent else None)),
-    )
-
-
 def endings(runs: Iterable[Run]) -> str:
     """4 finished, 1 missing."""
     return ", ".join(f"{count} {state}" for state, count in Counter(run.state for run in runs).items())
-
-
-def _mean_with_interval(values: Sequence[float]) -> str:
-    if not values:
-        return "–"
-    if len(values) < SEEDS_FOR_INTERVAL:
-        return ", ".join(f"{value:.3f}" for value in values)
-    found = location(values)
-    low, high = found.interval(LEVEL)
-    return f"{found.estimate:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def accounts(sweep: Sweep) -> Markup | None:
@@ -156,10 +89,10 @@ def _account_row(one: Account, names: Sequence[str]) -> Markup:
         "tr",
         element("th", one.arm),
         phase_cells,
-        number_cell("per update", _number(whole / one.num_updates if one.num_updates else None)),
-        number_cell("prompt tokens", _number(one.tokens.get("prompt"))),
-        number_cell("response tokens", _number(one.tokens.get("response"))),
-        number_cell("response tokens per CPU second", _number(one.tokens_per_cpu_second)),
+        number_cell("per update", number(whole / one.num_updates if one.num_updates else None)),
+        number_cell("prompt tokens", number(one.tokens.get("prompt"))),
+        number_cell("response tokens", number(one.tokens.get("response"))),
+        number_cell("response tokens per CPU second", number(one.tokens_per_cpu_second)),
     )
 
 
@@ -183,7 +116,3 @@ def _run_row(arm: Arm, run: Run) -> Markup:
         element("td", element("code", run.folder.name), data_label="Folder"),
         element("td", element("code", command), data_label="Alone"),
     )
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from minirl.report import wording
 from minirl.report.claims import companion
 from minirl.report.confounders import Caution, confounded
+from minirl.report.counts import count_plot
 from minirl.report.estimates import interval_plot
 from minirl.report.findings import Finding, Judgement, Verdict
 from minirl.report.markup import Child, Markup, element
@@ -66,7 +67,8 @@ def verdict_table(sweep: Sweep, judgements: Sequence[Judgement], everything: Seq
         "numbers",
         "The verdicts in numbers",
         "Effects with their 95 % interval over seeds; shaded is where the claim says that the effect lies, dashed its "
-        "margin. p is two-sided; a verdict is taken after Holm's correction over all claims of the sweep.",
+        "margin; a broken interval has brought no verdict. Claims about collapse: one mark per seed. p is two-sided; "
+        "a verdict is taken after Holm's correction over all claims of the sweep.",
         table(("Verdict", "Claim", "Effect", "Seeds", "p", "p, Holm"), rows, "verdicts"),
     )
 
@@ -84,7 +86,7 @@ def _verdict_row(sweep: Sweep, one: Judgement, doubts: Sequence[Caution]) -> Mar
         element(
             "td",
             element("span", wording.effect(finding), class_="number"),
-            interval_plot(finding),
+            count_plot(finding) or interval_plot(finding),
             test,
             data_label="Effect",
         ),

@@ -16,6 +16,8 @@ EXECUTABLE = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
 
+KEY_CODES = {"Tab": 9, " ": 32, "ArrowLeft": 37, "ArrowRight": 39}
+
 
 class Browser:
     """One tab. `messages`: console output, exceptions and failed or outside requests since it was opened."""
@@ -51,8 +53,11 @@ class Browser:
         return answer["result"].get("value")
 
     def press(self, key: str) -> None:
-        for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key)
+        """A key as a person presses it; what it does by itself (Tab, Space) needs its code and its letter."""
+        code = {"windowsVirtualKeyCode": KEY_CODES[key]} if key in KEY_CODES else {}
+        letter = {"text": key} if len(key) == 1 else {}
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **code, **letter)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key, **code)
 
     def screenshot(self, path: Path) -> None:
         """The whole page, not only what is in view."""

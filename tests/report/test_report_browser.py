@@ -1,5 +1,6 @@
 """The page in a real browser. Skipped where there is no Chromium."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ PLOTS = """[...document.querySelectorAll('figure[data-metric]')].map(figure => {
   return {
     metric: figure.dataset.metric,
     arms: means.length,
-    points: Math.min(...means.map(mean => mean.getAttribute('d').split(/[ML]/).length - 1)),
+    points: Math.min(...means.map(mean => mean.getAttribute('d').split(/[Ml]/).length - 1)),
     width: Math.min(...means.map(mean => mean.getBoundingClientRect().width)),
     text: Math.min(...[...svg.querySelectorAll('text')].map(text => text.getBoundingClientRect().height)),
     inside: [...svg.querySelectorAll('text')].every(text => {
@@ -134,6 +135,99 @@ def test_an_arm_is_hidden_everywhere(tab: Browser, path: Path) -> None:
     assert tab.evaluate("document.querySelector('[data-toggle=\"1\"]').getAttribute('aria-pressed')") == "false"
     tab.evaluate("document.querySelector('[data-toggle=\"1\"]').click()")
     assert tab.evaluate(shown) == before
+
+
+DRAWN = """[...document.querySelectorAll('figure[data-metric] svg')].map(svg => ({
+  paths: [...svg.querySelectorAll('path')].map(path => path.getAttribute('d') + (path.getAttribute('transform') || '')),
+  texts: [...svg.querySelectorAll('text')].map(text => text.textContent),
+}))"""
+
+
+def numbers(text: str) -> list[float]:
+    return [float(number) for number in re.findall(r"-?[0-9.]+", text)]
+
+
+def test_the_script_draws_what_the_page_was_written_with(tab: Browser, path: Path) -> None:
+    """Two programs draw these plots; here they are held together."""
+    tab.open(path)
+    written = tab.evaluate(DRAWN)
+    for _ in range(2):
+        tab.evaluate("document.getElementById('logarithmic').click()")
+    drawn = tab.evaluate(DRAWN)
+    assert len(written) == len(drawn) > 20
+    for before, after in zip(written, drawn, strict=True):
+        assert after["texts"] == before["texts"]
+        assert len(after["paths"]) == len(before["paths"])
+        for one, other in zip(before["paths"], after["paths"], strict=True):
+            assert re.sub(r"[-0-9. ]", "", one) == re.sub(r"[-0-9. ]", "", other)
+            assert numbers(other) == pytest.approx(numbers(one), abs=0.21)  # of a pixel
+
+
+def test_axes_smoothing_and_seeds_are_the_readers_choice(tab: Browser, path: Path) -> None:
+    tab.open(path)
+    figure = "document.querySelector('figure[data-metric=\"mismatch/kl_k3\"]')"
+    texts = f"[...{figure}.querySelectorAll('svg text')].map(text => text.textContent)"
+    line = f"{figure}.querySelector('[data-arm=\"0\"] .mean').getAttribute('d')"
+    raw = tab.evaluate(line)
+    tab.evaluate("document.querySelector('input[value=tokens]').click()")
+    assert "response tokens" in tab.evaluate(texts)
+    assert "50k" in tab.evaluate(texts)
+    tab.evaluate("document.querySelector('input[value=updates]').click()")
+    assert tab.evaluate(line) == raw
+
+    def roughness() -> float:
+        return sum(abs(step) for step in numbers(tab.evaluate(line))[3::2])
+
+    before = roughness()
+    slider = "document.getElementById('smoothing')"
+    tab.evaluate(f"{slider}.value = 10; {slider}.dispatchEvent(new Event('input'))")
+    assert roughness() < 0.7 * before
+    assert tab.evaluate("document.getElementById('half-life').textContent") == "half-life 9.6 updates"
+    seeds = f"[...{figure}.querySelectorAll('.seed')].filter(seed => seed.getClientRects().length).length"
+    assert tab.evaluate(seeds) == 19
+    tab.evaluate("document.getElementById('seeds').click()")
+    assert tab.evaluate(seeds) == 0
+
+
+def test_controls_are_reached_and_used_by_keyboard(tab: Browser, path: Path) -> None:
+    tab.open(path)
+    reached = []
+    for _ in range(60):
+        tab.press("Tab")
+        reached.append(
+            tab.evaluate("(e => e.id || e.dataset.toggle || e.dataset.metric || e.value || '')(document.activeElement)")
+        )
+    for control in ("0", "1", "2", "3", "smoothing", "updates", "logarithmic", "seeds", "eval/avg", "mismatch/kl_k1"):
+        assert control in reached, control
+    tab.evaluate("document.querySelector('[data-toggle=\"2\"]').focus()")
+    tab.press(" ")
+    assert tab.evaluate("document.querySelector('[data-toggle=\"2\"]').getAttribute('aria-pressed')") == "false"
+    tab.evaluate("document.getElementById('smoothing').focus()")
+    tab.press("ArrowRight")
+    assert tab.evaluate("document.getElementById('half-life').textContent").startswith("half-life")
+    tab.evaluate("document.querySelector('input[value=updates]').focus()")
+    tab.press("ArrowRight")
+    assert tab.evaluate("document.querySelector('input[value=tokens]').checked")
+
+
+def test_a_control_of_another_magnitude_is_named_below_the_axis(tab: Browser, tmp_path: Path) -> None:
+    arms = {"fp8": ([], Behaviour()), "fp32": (["engine.numerics=fp32"], Behaviour(k3=1e-13))}
+    sweep = read_sweep(write_sweep(tmp_path / "control", arms=arms, seeds=range(3), claims=[]))
+    (tmp_path / "index.html").write_text(page(sweep, [], now=0.0), encoding="utf-8")
+    texts = "[...document.querySelectorAll('[data-metric=\"mismatch/kl_k3\"] text')].map(text => text.textContent)"
+    for clicks in (0, 2):
+        tab.requests.clear()
+        tab.open(tmp_path / "index.html")
+        for _ in range(clicks):
+            tab.evaluate("document.getElementById('logarithmic').click()")
+        assert "B is below: 10⁻¹³" in tab.evaluate(texts)
+        assert not any("10⁻⁸" in text for text in tab.evaluate(texts))
+
+
+def test_onsets_of_collapse_are_flagged(tab: Browser, path: Path) -> None:
+    tab.open(path)
+    flags = 'document.querySelectorAll(\'figure[data-metric="reward/mean"] [data-arm="ARM"] .flag\').length'
+    assert [tab.evaluate(flags.replace("ARM", str(arm))) for arm in range(4)] == [0, 5, 0, 0]
 
 
 def test_it_prints_light_with_open_explanations(tab: Browser, path: Path, tmp_path: Path) -> None:

@@ -71,11 +71,16 @@ def test_batch_means_undo_the_saw() -> None:
     assert batch_means(saw, 1) is saw
 
 
-def test_thinning_keeps_the_mean_of_every_block() -> None:
-    long = curve({version: float(version) for version in range(1000)})
-    thin = thinned(long, 160)
-    assert len(thin) <= 160
-    assert thin.values[0] == pytest.approx(np.mean(range(7)))
+def test_thinning_keeps_every_spike() -> None:
+    values = np.random.default_rng(0).normal(size=1000)
+    values[[137, 760]] = (50.0, -50.0)
+    long = curve(dict(enumerate(values.tolist())))
+    thin = thinned(long, 80)
+    assert 70 <= len(thin) <= 80
+    assert (thin.values.min(), thin.values.max()) == (-50.0, 50.0)
+    for version, value in zip(thin.versions.tolist(), thin.values.tolist(), strict=True):
+        assert value == values[version]  # points of the curve, not means
+    assert np.diff(thin.versions).min() > 0
     assert thinned(curve({0: 1.0}), 160).values.tolist() == [1.0]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from minirl.report.plots import apart
-from minirl.report.scales import fitted, tick_label
+from minirl.report.scales import far_below, fitted, tick_label
 
 
 @pytest.mark.parametrize("logarithmic", [False, True])
@@ -37,6 +37,18 @@ def test_a_logarithmic_axis_is_cut_far_below_its_top() -> None:
     scale = fitted([1e-20, 1.0], 100.0, 0.0, logarithmic=True)
     assert scale(1e-20) == 100.0
     assert scale.low > 1e-8
+    assert not scale.shows(1e-20)
+    assert not scale.shows(-1.0)
+    assert scale.shows(0.5)
+
+
+def test_lines_of_another_magnitude_do_not_stretch_the_axis() -> None:
+    fp8, bf16, fp32 = [4e-3, 9e-3], [2e-4, 3e-4], [1e-13, 5e-8]
+    assert far_below({0: fp8, 1: bf16, 2: fp32}) == {2}
+    assert far_below({0: fp8, 1: bf16}) == set()  # bf16 beside fp8 is a comparison, not a control
+    assert far_below({0: fp32, 1: fp32}) == set()
+    assert far_below({0: fp8, 1: [1e-13, 4e-3]}) == set()  # it reaches up to the others
+    assert far_below({0: fp8, 1: []}) == set()
 
 
 @pytest.mark.parametrize(
@@ -50,6 +62,7 @@ def test_a_logarithmic_axis_is_cut_far_below_its_top() -> None:
         (2e-5, "2·10⁻⁵"),
         (-0.05, "-0.05"),
         (1e6, "10⁶"),
+        (20000.0, "20000"),
     ],
 )
 def test_tick_labels(value: float, text: str) -> None:
