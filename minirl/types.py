@@ -92,6 +92,20 @@ def expert_dtype(num_experts: int) -> torch.dtype:
 
 
 @dataclass(frozen=True, slots=True)
+class RouterScores:
+    """What the routers thought of the experts they used, on R sampled tokens of a pass.
+
+    rows [T] int64: the token's entry among the R, -1 where it was not sampled · experts [R, L, k]: used in that pass ·
+    log_scores [R, L, k] fp32: log of the family's score of each among all experts. The entries have no token axis:
+    they are carried whole, and R does not grow with the batch.
+    """
+
+    rows: Tensor = field(metadata=PER_TOKEN)
+    experts: Tensor
+    log_scores: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class RolloutBatch:
     """Responses sampled by the engine (mu_old) and what it knew of them.
 
@@ -156,12 +170,14 @@ class OldPolicy:
     """pi_old: the trainer with the weights that sampled, frozen before any update.
 
     logprobs [T] fp32 · entropy [T] fp32, full vocabulary, nats · routes: the *live* choice of the trainer's routers
-    in that pass (under replay: given replayed inputs), or None for a dense model.
+    in that pass (under replay: given replayed inputs), or None for a dense model · scores: of its routers, on a sample
+    of the tokens; None for a dense model.
     """
 
     logprobs: Tensor = field(metadata=PER_TOKEN)
     entropy: Tensor = field(metadata=PER_TOKEN)
     routes: Routes | None
+    scores: RouterScores | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,6 +33,16 @@ class Pass:
         self.experts = torch.zeros(shape, dtype=expert_dtype(tape.num_experts), device=tape.device)
         self.forced, self.present = forced, present
         self.seen: set[int] = set()
+        self.watched: Watched | None = None
+
+    def watch(self, slots: Tensor, experts: Tensor | None) -> Watched:
+        """Keeps the routers' scores at the tokens `slots` [n] from here to the end of the pass: of `experts`
+        [n, L, k], or (None) of those that the pass uses."""
+        shape = (len(slots), *self.experts.shape[1:])
+        given = self.experts.new_zeros(shape) if experts is None else experts.to(self.experts)
+        scores = torch.zeros(shape, dtype=torch.float32, device=self.experts.device)
+        self.watched = Watched(slots.to(self.experts.device), given, scores, chosen=experts is None)
+        return self.watched
 
     def choose(self, column: int, own: Tensor) -> Tensor:
         """The experts [T, k] of this layer. A layer that runs again (recomputation) repeats its first choice."""
@@ -46,6 +57,23 @@ class Pass:
         return torch.where(self.present[:, None], self.forced[:, column].long(), live)
 
 
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Some tokens of a pass. slots [n] · experts [n, L, k] · log_scores [n, L, k] fp32: log of the family's score of
+    these experts among all · chosen: the experts are those that the pass uses, filled in as it goes."""
+
+    slots: Tensor
+    experts: Tensor
+    log_scores: Tensor
+    chosen: bool
+
+    def see(self, column: int, log_scores: Tensor, used: Tensor) -> None:
+        """The layer's log_scores [n, E] and used experts [n, k]. Recomputation writes the same numbers again."""
+        if self.chosen:
+            self.experts[:, column] = used.to(self.experts.dtype)
+        self.log_scores[:, column] = log_scores.gather(-1, self.experts[:, column].long())
+
+
 class RoutingTape:
     """layers: absolute decoder layer ids of the routers, ascending · routers: their modules · num_experts · top_k:
     experts per token."""
@@ -54,7 +82,7 @@ class RoutingTape:
         family = router_family(model.config.to_dict(), "model")
         if family is None:
             raise ValueError("a dense model has no routers to record")
-        self.gate = family.gate
+        self.gate, self.log_score = family.gate, family.log_score
         decoder: Any = model.base_model
         routers = {
             number: module
@@ -98,7 +126,9 @@ class RoutingTape:
             if self.open is None:
                 return None
             logits, _, own = outputs
-            chosen = self.open.choose(column, own.detach())
+            chosen, watched = self.open.choose(column, own.detach()), self.open.watched
+            if watched is not None:
+                watched.see(column, self.log_score(logits.detach()[watched.slots]), chosen[watched.slots])
             if self.open.forced is None and not torch.is_grad_enabled():
                 return None  # the same numbers; with gradient, recomputation must meet the same operations
             return logits, self.gate(router, logits, chosen), chosen

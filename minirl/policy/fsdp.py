@@ -23,7 +23,18 @@ from minirl.policy import checkpoint
 from minirl.policy.likelihood import Likelihood, log_likelihood, log_likelihood_and_entropy
 from minirl.policy.optimizer import OPTIM, Step, adamw, bound_of, clip, learning_rate
 from minirl.policy.packing import Padded, micro_batches, moved, padded
-from minirl.policy.replay import REPLAY, Routed, followed, own_routes, replayed_routes, require_routes
+from minirl.policy.replay import (
+    REPLAY,
+    Routed,
+    blank_scores,
+    followed,
+    keep_routing,
+    own_routes,
+    replayed_routes,
+    require_routes,
+    scored_slots,
+    watch_again,
+)
 from minirl.types import (
     Diverged,
     OldPolicy,
@@ -95,15 +106,15 @@ class FsdpPolicy:
             for part in self._cut(rollouts.lengths[responses]):
                 micro_batch = moved(select(rollouts, responses[part]), self.world.device)
                 layout = padded(micro_batch)
-                with self._pass(layout, micro_batch.routes if routing is Routing.r3 else None) as current:
-                    figures = self.likelihood(layout, log_likelihood_and_entropy)
                 tokens = token_index(rollouts.cu_seqlens, responses[part])
+                with self._pass(layout, micro_batch.routes if routing is Routing.r3 else None) as current:
+                    if current is not None and old.scores is not None:
+                        current.watch(scored_slots(layout, old.scores.rows[tokens]), None)
+                    figures = self.likelihood(layout, log_likelihood_and_entropy)
                 scored = tokens[rollouts.response_mask[tokens]]
                 old.logprobs[scored], old.entropy[scored] = figures.to(old.logprobs).unbind(-1)
-                if self.tape is not None and current is not None and old.routes is not None:
-                    own = own_routes(self.tape, layout, current)
-                    old.routes.experts[tokens] = own.experts.to(tokens.device)
-                    old.routes.present[tokens] = own.present.to(tokens.device)
+                if self.tape is not None and current is not None:
+                    keep_routing(old, tokens, layout, current, self.tape)
         return old
 
     def update(self, mini_batch: TrainBatch, algo: Algorithm) -> Statistics:
@@ -149,6 +160,8 @@ class FsdpPolicy:
         """Adds this micro-batch's gradient; returns its loss and figures."""
         layout = padded(micro_batch.rollouts)
         with self._pass(layout, replayed_routes(micro_batch, algo.routing)) as current:
+            if current is not None and micro_batch.old.scores is not None:
+                watch_again(current, layout, micro_batch.old.scores)
             scored = self.likelihood(layout, log_likelihood)[:, 0]
             if not len(micro_batch):
                 scored.sum().backward()  # nothing here, but other ranks wait for this backward
@@ -160,8 +173,9 @@ class FsdpPolicy:
         first = self.version % self.num_mini_batches == 0
         figures = update_metrics(micro_batch, logprobs.detach(), terms, first=first)
         if self.tape is not None and current is not None:
-            own = own_routes(self.tape, layout, current)
-            figures |= REPLAY.measure(Routed.of(micro_batch, algo.routing, own))
+            figures |= REPLAY.measure(
+                Routed.of(micro_batch, algo.routing, own_routes(self.tape, layout, current), current)
+            )
         return terms.loss.detach(), figures
 
     def _step(self, loss: float) -> Step:
@@ -199,7 +213,12 @@ class FsdpPolicy:
         shape = (len(zeros), len(self.tape.layers), self.tape.top_k)
         experts = torch.zeros(shape, dtype=expert_dtype(self.tape.num_experts), device=zeros.device)
         absent = torch.zeros_like(rollouts.response_mask)
-        return OldPolicy(zeros, zeros.clone(), Routes(experts, absent, self.tape.layers, self.tape.num_experts))
+        return OldPolicy(
+            zeros,
+            zeros.clone(),
+            Routes(experts, absent, self.tape.layers, self.tape.num_experts),
+            blank_scores(rollouts, self._mini_batches(rollouts), self.tape),
+        )
 
     def _state(self) -> dict[str, Any]:
         """What a checkpoint holds. Its tensors are the policy's own: loading fills them in place."""

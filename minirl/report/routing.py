@@ -27,6 +27,7 @@ COLUMNS = (
     ("routing/missing", "Routes missing"),
     ("routing/replayed", "Replayed"),
     ("routing/changed", "Drift in a batch"),
+    ("routing/router_shift", "Router-shift ratio"),
     ("mismatch/kl_k3", "Mismatch k3, own routing"),
     ("mismatch_live/kl_k3", "Mismatch k3, free routing"),
 )

@@ -8,6 +8,16 @@ import torch
 from torch import Tensor
 
 
+def log_softmax(logits: Tensor) -> Tensor:
+    """log s_j, s = softmax(logits) over all experts. [T, E] -> [T, E] fp32"""
+    return torch.log_softmax(logits, dim=-1, dtype=torch.float32)
+
+
+def log_sigmoid(logits: Tensor) -> Tensor:
+    """log s_j, s = sigmoid(logits). [T, E] -> [T, E] fp32"""
+    return torch.nn.functional.logsigmoid(logits.float())
+
+
 def softmax_gate(router: Any, logits: Tensor, experts: Tensor) -> Tensor:
     """w_j = p_j / sum_{i chosen} p_i, p = softmax(logits) over *all* experts in fp32; without the sum if
     `norm_topk_prob` is off. logits [T, E], experts [T, k] -> [T, k] in the logits' dtype."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from minirl.models.families.gates import log_softmax
 from minirl.models.families.router import RouterFamily
 
 
@@ -16,4 +17,6 @@ def chosen_softmax_gate(router: Any, logits: Tensor, experts: Tensor) -> Tensor:
     return torch.softmax(logits.gather(-1, experts), dim=-1, dtype=logits.dtype)
 
 
-FAMILY = RouterFamily(model_type="gpt_oss", router="GptOssTopKRouter", gate=chosen_softmax_gate, attention="eager")
+FAMILY = RouterFamily(
+    model_type="gpt_oss", router="GptOssTopKRouter", gate=chosen_softmax_gate, log_score=log_softmax, attention="eager"
+)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from minirl.models.families.gates import log_softmax
 from minirl.models.families.router import RouterFamily
 
 
@@ -16,4 +17,6 @@ def renormalised_gate(router: Any, logits: Tensor, experts: Tensor) -> Tensor:
     return chosen / chosen.sum(dim=-1, keepdim=True)
 
 
-FAMILY = RouterFamily(model_type="mixtral", router="MixtralTopKRouter", gate=renormalised_gate, attention="sdpa")
+FAMILY = RouterFamily(
+    model_type="mixtral", router="MixtralTopKRouter", gate=renormalised_gate, log_score=log_softmax, attention="sdpa"
+)

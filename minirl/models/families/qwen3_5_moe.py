@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from minirl.models.families.gates import log_softmax
 from minirl.models.families.router import RouterFamily
 
 
@@ -18,5 +19,9 @@ def renormalised_gate(router: Any, logits: Tensor, experts: Tensor) -> Tensor:
 
 
 FAMILY = RouterFamily(
-    model_type="qwen3_5_moe_text", router="Qwen3_5MoeTopKRouter", gate=renormalised_gate, attention="sdpa"
+    model_type="qwen3_5_moe_text",
+    router="Qwen3_5MoeTopKRouter",
+    gate=renormalised_gate,
+    log_score=log_softmax,
+    attention="sdpa",
 )
