@@ -24,6 +24,7 @@ from minirl.sweep.expand import Design, expand, improvise
 from minirl.sweep.job import PRELOAD
 from minirl.sweep.outcome import is_alive, last_words
 from minirl.sweep.plan import Cell, PlannedArm
+from minirl.sweep.preflight import replaced, undecidable
 from minirl.sweep.processes import Nursery, cpu_seconds
 from minirl.sweep.request import EXPERIMENT, parse, scale
 from minirl.sweep.starts import StartFailed, made
@@ -56,6 +57,8 @@ class SweepCommand:
         if request.axes and design.claims:
             self._say("the command adds axes, so the file's claims do not fit its arms and are left out")
             design = replace(design, claims=())
+        for line in replaced(design):
+            self._say(line)
         return design
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
@@ -70,6 +73,8 @@ class SweepCommand:
         design = self.design(arguments)
         arms = plan.plan_arms(design, self.compose)
         starts = plan.known_starts(arms)
+        for line in undecidable(design):
+            self._say(line)
         preview.show(design, arms, plan.cells(design, arms, starts), starts, self.console)
         return OK
 

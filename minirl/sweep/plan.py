@@ -16,10 +16,10 @@ from minirl.config import Config, ConfigError
 from minirl.identity import coldstart_key, direction, identity
 from minirl.models.content import content_hash
 from minirl.record import run_folder, write_atomically
-from minirl.report.grammar import parse_claim
 from minirl.suggest import for_key, schema_keys
 from minirl.sweep.expand import SEED, Arm, Design
 from minirl.sweep.file import Exclusion, Overrides
+from minirl.sweep.preflight import check_updates, claims_of
 from minirl.validate import select, validate
 
 PLAN = "sweep.json"
@@ -59,9 +59,9 @@ class Cell:
 
 
 def plan_arms(design: Design, compose: Compose) -> list[PlannedArm]:
-    """The pre-flight. Raises ConfigError with a line for every arm that cannot be run."""
-    for claim in design.claims:
-        parse_claim(claim, [arm.name for arm in design.arms])
+    """The pre-flight. Raises ConfigError with a line for every arm that cannot be run, or for a claim that no run can
+    answer."""
+    claims = claims_of(design)
     planned, problems = [], defaultdict[str, list[str]](list)
     for arm in design.arms:
         try:
@@ -71,6 +71,7 @@ def plan_arms(design: Design, compose: Compose) -> list[PlannedArm]:
                 problems[line].append(arm.name)
     if problems:
         raise ConfigError("\n".join(_where(arms, len(design.arms)) + line for line, arms in problems.items()))
+    check_updates(claims, {each.arm.name: each.config.num_updates for each in planned if each.excluded is None})
     return planned
 
 
