@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import exp, inf, log
+from statistics import fmean
 
 from minirl.config import Routing
 from minirl.report import statistics
 from minirl.report.figures import BySeed, collapsed, compared, figures, left_out, starts, within_run_error
 from minirl.report.findings import Finding, Judgement, judge, unjudged
 from minirl.report.grammar import COUNTS, Claim, Relation, parse_claim, quoted
+from minirl.report.matched import budgets, figures_at
 from minirl.report.read import Arm, Sweep
 from minirl.report.statistics import LEVEL, SEEDS_FOR_INTERVAL, Evidence, Location
 
@@ -28,11 +30,27 @@ def companion(claim: Claim, sweep: Sweep) -> Finding | None:
     return unjudged(measure(replace(claim, metric=claim.metric.replace("mismatch/", "mismatch_live/")), sweep))
 
 
+def at_matched_tokens(claim: Claim, sweep: Sweep) -> tuple[Finding, float] | None:
+    """The same claim after equal response tokens instead of equal updates, and these tokens (mean over seeds); never
+    tested. None where the arms have sampled equally many, and for claims of collapse, which are about whole runs."""
+    arms = [sweep.arms[name] for name in claim.arms]
+    if claim.metric is None or claim.at is None or not all(arm.results for arm in arms):
+        return None
+    tokens = budgets(arms, claim.at)
+    if not tokens:
+        return None
+    values = {arm.name: figures_at(arm, claim.metric, claim.at, tokens) for arm in arms}
+    return unjudged(_measured(claim, arms, values)), fmean(tokens.values())
+
+
 def measure(claim: Claim, sweep: Sweep) -> Finding:
     """The figures of the claim's arms and the evidence in them, before the other claims are looked at."""
     arms = [sweep.arms[name] for name in claim.arms]
+    return _measured(claim, arms, _values(claim, arms))
+
+
+def _measured(claim: Claim, arms: Sequence[Arm], values: Mapping[str, BySeed]) -> Finding:
     remarks = [remark for arm in arms for remark in left_out(arm)]
-    values = _values(claim, arms)
     if claim.metric is not None:
         remarks += [
             f"{arm.name}: no {claim.metric} at {claim.at}" for arm in arms if arm.results and not values[arm.name]

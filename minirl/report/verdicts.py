@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minirl.report import wording
-from minirl.report.claims import companion
+from minirl.report.claims import at_matched_tokens, companion
 from minirl.report.confounders import Caution, confounded
 from minirl.report.counts import count_plot
 from minirl.report.estimates import interval_plot
@@ -113,6 +113,9 @@ def _remarks(sweep: Sweep, finding: Finding, doubts: Sequence[Caution]) -> list[
             f"On free routing ({beside.claim.metric}): {wording.effect(beside)}. "
             "With replayed routes the mismatch is smaller by construction."
         )
+    matched = at_matched_tokens(finding.claim, sweep)
+    if matched is not None:
+        notes.append(f"At matched response tokens ({matched[1]:,.0f} a run): {wording.effect(matched[0])}.")
     if doubts:
         notes.append([element("span", "confounded", class_="tag"), " see the cautions below"])
     return [element("span", note, class_="note") for note in notes]
