@@ -1,4 +1,4 @@
-"""The loop's stopwatch."""
+"""The loop's stopwatch, and how a time is told."""
 
 from __future__ import annotations
 
@@ -27,3 +27,12 @@ class Clock:
         """`time/PHASE` (wall) and `time/PHASE_cpu` (all threads) since the last call."""
         seconds, self._seconds = dict(self._seconds), defaultdict(float)
         return seconds
+
+
+def duration(seconds: float | None) -> str:
+    """1:02:03 or 2:03."""
+    if seconds is None:
+        return "?"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from minirl.clock import duration
 from minirl.record import State
 from minirl.sweep.launch import Job
 from minirl.sweep.outcome import BUSY
@@ -68,15 +69,6 @@ def summary(statuses: Sequence[Status], left: float | None) -> str:
 
 def number(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
-
-
-def duration(seconds: float | None) -> str:
-    """1:02:03 or 2:03."""
-    if seconds is None:
-        return "?"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 class Display:
