@@ -16,11 +16,13 @@ from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 from minirl.config import ConfigError, Numerics
 from minirl.engine.numerics import ROUNDINGS, Rounding, exact
 
+STACKED = ("gate_up_proj", "down_proj")
 UNTOUCHED = frozenset({"gate", "router", "shared_expert_gate"})  # linear layers that choose or weigh experts
 
 
-def install(model: PreTrainedModel, numerics: Numerics) -> frozenset[str]:
-    """Rounds the inputs of the model's matrix products from now on; names of the weights that are to be rounded."""
+def install(model: PreTrainedModel, numerics: Numerics) -> dict[str, int]:
+    """Rounds the inputs of the model's matrix products from now on; the weights that are to be rounded, by name, with
+    their input axis."""
     rounding = ROUNDINGS[numerics].activations
     if rounding is not exact:
         for layer in linear_layers(model).values():
@@ -32,10 +34,18 @@ def install(model: PreTrainedModel, numerics: Numerics) -> frozenset[str]:
     return quantised_weights(model)
 
 
-def quantised_weights(model: PreTrainedModel) -> frozenset[str]:
-    """Names of the weights that a number format applies to: of attention, dense MLPs and experts."""
-    stacked = (f"{name}.{weight}" for name in expert_layers(model) for weight in ("gate_up_proj", "down_proj"))
-    return frozenset({f"{name}.weight" for name in linear_layers(model)} | set(stacked))
+def quantised_weights(model: PreTrainedModel) -> dict[str, int]:
+    """The weights that a number format applies to, of attention, dense MLPs and experts: name -> axis of the inputs,
+    along which a scale belongs to one output channel."""
+    axes = {f"{name}.weight": -1 for name in linear_layers(model)}
+    for name, module in expert_layers(model).items():
+        axes |= {f"{name}.{weight}": -2 if module.is_transposed else -1 for weight in STACKED}
+    return axes
+
+
+def rounded_weight(weight: Tensor, rounding: Rounding, axis: int) -> Tensor:
+    """The weight rounded by output channel, wherever its inputs stand."""
+    return rounding(weight.movedim(axis, -1)).movedim(-1, axis)
 
 
 def rounded_input(module: nn.Module, inputs: tuple[Tensor, ...], *, rounding: Rounding) -> tuple[Tensor, ...]:
@@ -53,29 +63,32 @@ def linear_layers(model: PreTrainedModel) -> dict[str, nn.Linear]:
     }
 
 
-def expert_layers(model: PreTrainedModel) -> dict[str, nn.Module]:
-    """The modules of stacked experts by name. Refuses layouts whose output channels are not the last axis but one."""
+def expert_layers(model: PreTrainedModel) -> dict[str, Any]:
+    """The modules of stacked experts by name: gate_up_proj and down_proj, [experts, out, in] or transposed, with biases
+    or without. Refuses other layouts."""
     found = {}
     for name, module in model.named_modules():
         stacked = {key for key, weight in module.named_parameters(recurse=False) if weight.ndim == 3}
         if not stacked or isinstance(module, nn.Conv1d):  # the short convolution of linear attention
             continue
-        if stacked != {"gate_up_proj", "down_proj"} or module.is_transposed or module.has_bias:
+        if stacked != set(STACKED):
             raise ConfigError(
                 f"the experts of {type(model).__name__} ({', '.join(sorted(stacked))} in {name}) "
-                "are not [experts, out, in] without biases, so no numerics apply to them; choose another model"
+                f"are not {' and '.join(STACKED)}, so no numerics apply to them; choose another model"
             )
-        if module.gate_up_proj.shape[2] % 4 or module.down_proj.shape[2] % 4:
+        hidden, inner = module.down_proj.shape[-2:] if not module.is_transposed else module.down_proj.shape[:0:-1]
+        if hidden % 4 or inner % 4:
             raise ConfigError(
-                f"model.hidden_size={module.gate_up_proj.shape[2]} and "
-                f"model.moe_intermediate_size={module.down_proj.shape[2]} must be multiples of 4 for engine=torch"
+                f"model.hidden_size={hidden} and model.moe_intermediate_size={inner} "
+                "must be multiples of 4 for engine=torch"
             )
         found[name] = module
     return found
 
 
 def rounded_experts(experts: Any, hidden: Tensor, chosen: Tensor, gates: Tensor, *, rounding: Rounding) -> Tensor:
-    """sum_j gate_tj * down_j(Q(act(up_j Q(x_t)))) over the chosen experts j of token t; Q rounds by token.
+    """sum_j gate_tj * down_j(Q(act(up_j Q(x_t)))) over the chosen experts j of token t; Q rounds by token. Biases,
+    where the family has them, are added unrounded.
 
     hidden [T, h], chosen and gates [T, k] -> [T, h]. A token's terms are added in the order of its own choice, so the
     sum does not depend on the other tokens.
@@ -83,13 +96,16 @@ def rounded_experts(experts: Any, hidden: Tensor, chosen: Tensor, gates: Tensor,
     num_experts, k = experts.gate_up_proj.shape[0], chosen.shape[1]
     order = chosen.flatten().argsort()
     ends = torch.bincount(chosen.flatten(), minlength=num_experts).cumsum(0, dtype=torch.int32)
-    inputs = rounding(hidden)[order // k]
-    inner = experts._apply_gate(_products(inputs, experts.gate_up_proj, ends))
-    outputs = _products(rounding(inner), experts.down_proj, ends)
+    inputs, owners = rounding(hidden)[order // k], chosen.flatten()[order]
+    inner = _products(inputs, experts.gate_up_proj, ends, transposed=experts.is_transposed)
+    inner = experts._apply_gate(inner + experts.gate_up_proj_bias[owners] if experts.has_bias else inner)
+    outputs = _products(rounding(inner), experts.down_proj, ends, transposed=experts.is_transposed)
+    outputs = outputs + experts.down_proj_bias[owners] if experts.has_bias else outputs
     terms = torch.empty_like(outputs).index_copy_(0, order, outputs * gates.flatten()[order, None])
     return terms.view(*chosen.shape, -1).sum(1)
 
 
-def _products(inputs: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
-    """Row r times the transpose of the weight [out, in] whose segment of rows it is in; segment e stops at ends[e]."""
-    return nn.functional.grouped_mm(inputs, weights.transpose(1, 2), offs=ends)
+def _products(inputs: Tensor, weights: Tensor, ends: Tensor, *, transposed: bool) -> Tensor:
+    """Row r through the weight [out, in] (transposed: [in, out]) whose segment of rows it is in; segment e stops at
+    ends[e]."""
+    return nn.functional.grouped_mm(inputs, weights if transposed else weights.transpose(1, 2), offs=ends)

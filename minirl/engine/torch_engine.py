@@ -16,10 +16,11 @@ from minirl.config import Numerics
 from minirl.engine.cache import DecodingCache
 from minirl.engine.decoding import decode
 from minirl.engine.journal import Journal
-from minirl.engine.matmuls import install
+from minirl.engine.matmuls import install, rounded_weight
 from minirl.engine.numerics import ROUNDINGS
 from minirl.engine.parameters import NOTHING_LOADED, Signature, refuse_nothing
 from minirl.models.families.registry import is_mixture
+from minirl.models.outline import materialise
 from minirl.models.tape import RoutingTape
 from minirl.types import Prompt, RolloutBatch, Sampling
 
@@ -35,6 +36,7 @@ class TorchEngine:
         self, model: PreTrainedModel, *, numerics: Numerics, max_sequences: int, pad: int, device: torch.device
     ) -> None:
         self.model = model.eval().requires_grad_(False)
+        materialise(self.model, device)  # an outline will do: weights come with the first load
         nn.Module.to(self.model, device)
         self.tape = RoutingTape(self.model) if is_mixture(model.config.to_dict()) else None
         settings = model.config.to_dict()
@@ -52,7 +54,9 @@ class TorchEngine:
         held = self.model.state_dict()
         for name, values in self.signature.checked(parameters):
             full = values.to(self.device, held[name].dtype)
-            held[name].copy_(self.roundings.weights(full) if name in self.rounded else full)
+            if name in self.rounded:
+                full = rounded_weight(full, self.roundings.weights, self.rounded[name])
+            held[name].copy_(full)
         self.version = version
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""The torch engine on other MoE families: dense first layers, shared experts, router biases, latent attention."""
+"""The torch engine on other MoE families: dense first layers, shared experts, biases, latent attention, sinks."""
 
 import pytest
 import torch
@@ -52,6 +52,7 @@ OWN = {
     "mixtral": {"num_local_experts": 6},
     "deepseek_v3": SIGMOID | LATENT,
     "glm4_moe": SIGMOID | {"head_dim": 8},
+    "gpt_oss": {"num_local_experts": 6, "head_dim": 8, "sliding_window": 4},
 }
 
 
@@ -59,9 +60,9 @@ def family_model(family: str) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         built = initialised(AutoConfig.for_model(family, **SIZES | OWN[family]))
-        for name, buffer in built.named_buffers():
-            if "bias" in name:  # a router bias that is left at 0 would not be missed
-                buffer.normal_(std=0.3)
+        for name, tensor in [*built.named_parameters(), *built.named_buffers()]:
+            if "bias" in name and "dt_bias" not in name:  # a bias that is left at 0 would not be missed
+                tensor.data.normal_(std=0.3)
     return built.eval()
 
 

@@ -31,7 +31,7 @@ def test_exactly_the_product_weights_are_rounded(numerics: Numerics, build: obje
     engine = TorchEngine(build(), numerics=numerics, max_sequences=8, pad=0, device=torch.device("cpu"))
     engine.load_parameters(source.state_dict().items(), 0)
     names = rounded_names(3, dense=build is dense_model)
-    assert engine.rounded == names
+    assert engine.rounded == dict.fromkeys(names, -1)
     for name, values in engine.model.state_dict().items():
         full = source.state_dict()[name]
         assert values.equal(ROUNDINGS[numerics].weights(full) if name in names else full)
@@ -111,7 +111,7 @@ def test_the_models_own_experts_round_their_inputs(numerics: Numerics) -> None:
 def test_installing_fp32_changes_nothing_but_rounding_errors() -> None:
     model = tiny_model()
     expected = model(IDS).logits
-    assert install(model, Numerics.fp32) == rounded_names(3, dense=False)
+    assert install(model, Numerics.fp32).keys() == rounded_names(3, dense=False)
     torch.testing.assert_close(model(IDS).logits, expected, rtol=0, atol=1e-5)
 
 
@@ -124,13 +124,47 @@ def test_the_trainers_model_keeps_its_experts() -> None:
     assert trainer(IDS).logits.equal(expected)
 
 
-def test_experts_laid_out_otherwise_are_refused() -> None:
+def gpt_oss() -> GptOssForCausalLM:
     config = GptOssConfig(
         vocab_size=20, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2, head_dim=8,
-        intermediate_size=16, num_local_experts=4,
+        intermediate_size=16, num_local_experts=4, num_experts_per_tok=2,
     )  # fmt: skip
-    with pytest.raises(ConfigError, match="GptOssForCausalLM"):
-        install(GptOssForCausalLM(config), Numerics.fp8)
+    model = GptOssForCausalLM(config).eval()
+    for parameter in model.parameters():
+        parameter.data.normal_(std=0.5, generator=torch.Generator().manual_seed(parameter.numel()))
+    return model
+
+
+@pytest.mark.parametrize("numerics", list(Numerics))
+@torch.no_grad()
+def test_transposed_experts_with_biases_one_by_one(numerics: Numerics) -> None:
+    """gpt-oss: [experts, in, out], interleaved gate and up, clamped, biases; the weights' scales are per output."""
+    source, model = gpt_oss(), gpt_oss()
+    engine = TorchEngine(model, numerics=numerics, max_sequences=8, pad=0, device=torch.device("cpu"))
+    engine.load_parameters(source.state_dict().items(), 0)
+    q, given = ROUNDINGS[numerics], source.model.layers[0].mlp.experts
+    held = model.model.layers[0].mlp.experts
+    for name in ("gate_up_proj", "down_proj"):
+        expected = q.weights(getattr(given, name).transpose(1, 2).contiguous()).transpose(1, 2)
+        assert torch.equal(getattr(held, name), expected)
+        assert torch.equal(getattr(held, f"{name}_bias"), getattr(given, f"{name}_bias"))
+    hidden = torch.randn(9, 32, generator=torch.Generator().manual_seed(0))
+    chosen, gates = torch.tensor([[0, 2], [2, 0], [3, 2]] * 3), torch.rand(9, 2)  # expert 1 gets no token
+    out = torch.zeros(9, 32)
+    for t in range(9):
+        for expert, gate in zip(chosen[t].tolist(), gates[t], strict=True):
+            both = q.activations(hidden[t]) @ held.gate_up_proj[expert] + held.gate_up_proj_bias[expert]
+            first, second = both[::2].clamp(max=7.0), both[1::2].clamp(-7.0, 7.0)
+            inner = (second + 1) * first * torch.sigmoid(1.702 * first)
+            out[t] += gate * (q.activations(inner) @ held.down_proj[expert] + held.down_proj_bias[expert])
+    torch.testing.assert_close(held(hidden, chosen, gates), out, rtol=1e-5, atol=1e-4)
+
+
+def test_experts_laid_out_otherwise_are_refused() -> None:
+    model = tiny_model(num_layers=1)
+    model.model.layers[0].mlp.experts.register_parameter("bank", torch.nn.Parameter(torch.zeros(2, 4, 4)))
+    with pytest.raises(ConfigError, match=r"Qwen3MoeForCausalLM .*bank"):
+        install(model, Numerics.fp8)
 
 
 def test_sizes_that_the_product_cannot_take_are_refused() -> None:
