@@ -46,7 +46,15 @@ def at_matched_tokens(claim: Claim, sweep: Sweep) -> tuple[Finding, float] | Non
 def measure(claim: Claim, sweep: Sweep) -> Finding:
     """The figures of the claim's arms and the evidence in them, before the other claims are looked at."""
     arms = [sweep.arms[name] for name in claim.arms]
-    return _measured(claim, arms, _values(claim, arms))
+    return replace(_measured(claim, arms, _values(claim, arms)), setting=setting(sweep.scale, arms))
+
+
+def setting(scale: str | None, arms: Sequence[Arm]) -> str:
+    """Where a verdict on these arms holds: at this scale and with this learning rate (or these), for all one knows."""
+    rates = dict.fromkeys(arm.config["train.optim.lr"] for arm in arms if "train.optim.lr" in arm.config)
+    parts = [f"{scale} scale"] if scale else []
+    parts += [f"learning rate {' and '.join(f'{rate:g}' for rate in rates)}"] if rates else []
+    return ", ".join(parts)
 
 
 def _measured(claim: Claim, arms: Sequence[Arm], values: Mapping[str, BySeed]) -> Finding:

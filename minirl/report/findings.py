@@ -26,7 +26,7 @@ class Finding:
     · effect, interval: the estimate and its 95 % interval (None below three seeds) · region: where the claim says that
     the effect lies · num_seeds: pairs, or seeds of the smaller arm · evidence: None where nothing can be tested
     · seeds_at: by level, how many seeds would probably decide · error: within-run standard error, for one seed only
-    · remarks: what was left out and why.
+    · remarks: what was left out and why · setting: scale and learning rate, at which alone a verdict holds.
     """
 
     claim: Claim
@@ -40,6 +40,7 @@ class Finding:
     evidence: Evidence | None = None
     seeds_at: Callable[[float], int | None] | None = None
     error: float | None = None
+    setting: str = ""
 
     @property
     def testable(self) -> bool:

@@ -53,9 +53,9 @@ def reason(judgement: Judgement, num_claims: int) -> str:
     if judgement.verdict == Verdict.described:
         return "One seed: described, not tested. Another seed may say the opposite."
     if judgement.verdict == Verdict.reproduced:
-        return f"As claimed, beyond seed noise ({_seeds(finding)})."
+        return f"As claimed, beyond seed noise ({_basis(finding)})."
     if judgement.verdict == Verdict.contradicted:
-        return f"Not as claimed, beyond seed noise: {_outside(claim)} ({_seeds(finding)})."
+        return f"Not as claimed, beyond seed noise: {_outside(claim)} ({_basis(finding)})."
     if finding.num_seeds < SEEDS_FOR_INTERVAL:
         return f"{_seeds(finding)}: points only; an interval takes {SEEDS_FOR_INTERVAL}, a verdict {SEEDS_FOR_VERDICT}."
     if finding.num_seeds < SEEDS_FOR_VERDICT:
@@ -66,7 +66,7 @@ def reason(judgement: Judgement, num_claims: int) -> str:
             f"Clear by itself (p = {p:.2g}), not among {num_claims} claims (Holm: {judgement.adjusted:.2g}; "
             f"{_seeds(finding)}).{_outlook(judgement)}"
         )
-    return f"It did not show beyond seed noise, nor did the opposite ({_seeds(finding)}).{_outlook(judgement)}"
+    return f"It did not show beyond seed noise, nor did the opposite ({_basis(finding)}).{_outlook(judgement)}"
 
 
 def test_name(claim: Claim) -> str:
@@ -108,6 +108,11 @@ def _seeds(finding: Finding) -> str:
     several = len(finding.values) > 1 and finding.claim.relation not in COUNTS
     kind = ("paired " if paired else "unpaired ") if several else ""
     return f"{finding.num_seeds} {kind}{plural(finding.num_seeds, 'seed')}"
+
+
+def _basis(finding: Finding) -> str:
+    """What a verdict rests on, and so where it holds."""
+    return "; ".join(filter(None, (_seeds(finding), finding.setting)))
 
 
 def _outside(claim: Claim) -> str:

@@ -1,6 +1,7 @@
 """Every relation, every verdict, and every reason for not giving one."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from minirl.report.figures import collapsed
 from minirl.report.findings import Judgement, Verdict
 from minirl.report.grammar import parse_claim
 from minirl.report.read import Arm
+from minirl.report.wording import reason
 
 UP = [0.50, 0.53, 0.47, 0.52, 0.49]
 NOISE = [0.011, -0.008, 0.002, 0.006, -0.010]
@@ -294,3 +296,18 @@ def test_more_seeds_would_do_what_they_promise() -> None:
     draws = random.normal(differences.mean(), differences.std(ddof=1), (2000, total))
     share = np.mean([stats.ttest_1samp(draw, 0.0).pvalue < 0.05 for draw in draws])
     assert 0.7 < share < 0.92
+
+
+def test_a_verdict_says_at_which_scale_and_learning_rate_it_holds() -> None:
+    def made(name: str, value: float, rate: float) -> Arm:
+        scores = {seed: {0: 0.1, 100: value + seed / 1000} for seed in range(5)}
+        return arm(name, [run(s, {"eval/avg": p}, config={"train.optim.lr": rate}) for s, p in scores.items()])
+
+    claim = {"text": "T", "metric": "eval/avg", "arms": ["A", "B"], "relation": "greater"}
+    for other, said in ((8e-4, "learning rate 0.0008)"), (1e-6, "learning rate 0.0008 and 1e-06)")):
+        whole = replace(sweep([made("A", 0.9, 8e-4), made("B", 0.5, other)], [claim]), scale="toy")
+        [found] = evaluate(whole)
+        assert found.verdict == Verdict.reproduced
+        assert reason(found, 1) == f"As claimed, beyond seed noise (5 paired seeds; toy scale, {said}."
+    [bare] = evaluate(sweep(ending_at({"A": UP, "B": [0.1] * 5}), [claim]))
+    assert reason(bare, 1) == "As claimed, beyond seed noise (5 paired seeds)."
