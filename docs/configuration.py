@@ -32,6 +32,8 @@ def kind(hint: Any) -> str:
         return " or ".join("null" if part is NoneType else kind(part) for part in get_args(hint))
     if isinstance(hint, type) and issubclass(hint, Enum):
         return ", ".join(member.value for member in hint)
+    if is_dataclass(hint):
+        return "the keys below"
     origin = get_origin(hint) or hint
     return {"str": "text", "bool": "true, false", "dict": "a mapping", "list": "a list"}.get(
         origin.__name__, origin.__name__
@@ -57,8 +59,19 @@ def rows(config: Any, prefix: str) -> Iterator[str]:
         value, name = getattr(config, spec.name), f"{prefix}{spec.name}"
         if is_dataclass(value):
             yield from rows(value, f"{name}.")
-        else:
-            yield row(name, spec, hints[spec.name], value)
+            continue
+        yield row(name, spec, hints[spec.name], value)
+        for part in filter(is_dataclass, get_args(hints[spec.name])):  # null here, or the entries of a mapping
+            inner = f"{name}.NAME" if get_origin(hints[spec.name]) is dict else name
+            yield from unset_rows(part, f"{inner}.")
+
+
+def unset_rows(schema: Any, prefix: str) -> Iterator[str]:
+    """One row per key of a part that the default configuration does not have."""
+    hints = get_type_hints(schema)
+    for spec in fields(schema):
+        mark = "" if spec.metadata["identity"] else " ·"
+        yield f"| `{prefix}{spec.name}`{mark} | {kind(hints[spec.name])} | |"
 
 
 def section(title: str, doc: str, lines: Iterable[str]) -> str:

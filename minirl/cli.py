@@ -178,18 +178,51 @@ def report(
 
 
 @app.command()
-def compare(
+def sync(
     context: typer.Context,
-    run_a: Annotated[str, typer.Argument(help="A run's folder, or its name.")],
-    run_b: Annotated[str, typer.Argument()],
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME...", help="Sweeps or runs: names or folders.", autocompletion=completion.swept),
+    ],
     outputs: Outputs = RESULTS,
 ) -> None:
-    """Two runs side by side: what differs in their configuration, and where their curves part."""
+    """Sends to W&B what it lacks of runs, whatever their tracker was; needs WANDB_API_KEY."""
     with reported(context):
-        from minirl.report.compare import compare_runs
+        from minirl.sweep.status import find_runs
+        from minirl.tracking.send import send
+
+        for folder in (folder for name in names for folder in find_runs(name, outputs)):
+            rows = send(folder)
+            typer.echo(f"{folder}: {f'{rows} rows sent' if rows else 'nothing to send'}")
+
+
+@app.command()
+def compare(
+    context: typer.Context,
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN RUN...", help="Folders or names of runs; logs of other stacks by their path."),
+    ],
+    outputs: Outputs = RESULTS,
+) -> None:
+    """Runs side by side: what differs in configuration and surroundings, and where their curves part.
+
+    A log of verl, prime-rl, NeMo-RL, slime, TRL or SkyRL is a .jsonl or .csv export, a trainer_state.json or an offline
+    .wandb file; docs/metric_dictionary.md says which of its metrics are read as which of ours.
+    """
+    with reported(context):
+        from minirl.config import ConfigError
+
+        if len(runs) < 2:
+            raise ConfigError(f"compare {runs[0]}: name two runs or more")
+
+        from rich.console import Console
+
+        from minirl.report.compare import comparison, open_run
+        from minirl.report.side_by_side import show
         from minirl.sweep.status import find_run
 
-        compare_runs([find_run(name, outputs) for name in (run_a, run_b)])
+        show(comparison([open_run(name, lambda name: find_run(name, outputs)) for name in runs]), Console())
 
 
 @app.command()
@@ -225,17 +258,22 @@ def evaluate(
 ) -> None:
     """avg@k and pass@k of a checkpoint on held-out problems; overrides come on top of those of its run."""
     with reported(context):
-        from minirl.compose import load, read
-        from minirl.examine import examine, is_model, run_of
+        from minirl.compose import load, override, read
+        from minirl.examine import examine, run_of
+        from minirl.hub import is_folder, is_hub_id
         from minirl.validate import validate
 
-        if is_model(checkpoint):
-            config = load(overrides or [], config_dir or ())
+        is_model = is_folder(str(checkpoint)) or is_hub_id(str(checkpoint))
+        if is_model:
+            config = load([override("model.path", str(checkpoint)), *(overrides or [])], config_dir or ())
         else:
             config = read(run_of(checkpoint) / "config.yaml", overrides or [])
         validate(config)
-        for name, value in examine(config, checkpoint).items():
+        found = examine(config, None if is_model else checkpoint)
+        for name, value in {"version": found.version, **found.figures}.items():
             typer.echo(f"{name:<24}{value:.6g}")
+        for line in [*found.lines, f"every sample: {found.table}"]:
+            typer.echo(line)
 
 
 @app.command()

@@ -14,16 +14,16 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from minirl.config import Config, ConfigError
+from minirl.config import Config, ConfigError, TargetMissed
 from minirl.hub import folder_of
 from minirl.identity import coldstart_key
 from minirl.interfaces import Task
 from minirl.models.load import folder_config
-from minirl.sft import Course, Examination, learn, longest_demonstration
+from minirl.sft import Course, Examination, Progress, learn, longest_demonstration
 from minirl.tasks.registry import build as build_task
 from minirl.world import World
 
-RECORD = "coldstart.json"
+RECORD, METRICS = "coldstart.json", "metrics.jsonl"
 
 
 def ensure(cfg: Config, world: World, report: Callable[[str], None]) -> Path:
@@ -33,6 +33,8 @@ def ensure(cfg: Config, world: World, report: Callable[[str], None]) -> Path:
     Raises ConfigError if the checkpoint cannot serve, TargetMissed if the accuracy asked for is not reached.
     """
     task = build_task(cfg.task, cfg.coldstart)
+    for note in task.notes:
+        report(note)
     if cfg.coldstart.checkpoint is not None:
         return checked(folder_of(cfg.coldstart.checkpoint, "coldstart.checkpoint"), task)
     folder = Path(cfg.run.outputs) / "coldstarts" / coldstart_key(cfg)
@@ -41,9 +43,34 @@ def ensure(cfg: Config, world: World, report: Callable[[str], None]) -> Path:
     with held(folder.with_suffix(".lock"), world, report):
         # one rank looks, so that all do the same
         if not world.gather((folder / RECORD).is_file())[0]:
-            course = Course.of(cfg, task, world)
-            save(folder, cfg, course, learn(cfg.coldstart, course, report))
+            make(folder, cfg, Course.of(cfg, task, world), report)
     return folder
+
+
+def make(folder: Path, cfg: Config, course: Course, report: Callable[[str], None]) -> None:
+    """The cold start, in a folder beside its own until it is whole; there a killed one goes on."""
+    partial = cleared(folder.with_suffix(".partial"), course.world)
+    progress = Progress(partial, course)
+    try:
+        examinations = learn(cfg.coldstart, course, progress, save_every=cfg.train.checkpoint_every, report=report)
+    except TargetMissed:
+        if course.world.rank == 0:
+            shutil.rmtree(partial)
+        raise
+    finally:
+        progress.close()
+    save(folder, cfg, course, examinations)
+
+
+def cleared(partial: Path, world: World) -> Path:
+    """The folder with nothing in it but what a cold start goes on from."""
+    if world.rank == 0:
+        partial.mkdir(parents=True, exist_ok=True)
+        for path in partial.iterdir():
+            if path.is_file() and path.name != METRICS:
+                path.unlink()
+    world.barrier()
+    return partial
 
 
 def checked(folder: Path, task: Task) -> Path:
@@ -88,10 +115,6 @@ def held(path: Path, world: World, report: Callable[[str], None]) -> Iterator[No
 def save(folder: Path, cfg: Config, course: Course, examinations: list[Examination]) -> None:
     """The weights in Hugging Face format and how they came about; the folder appears whole or not at all."""
     partial = folder.with_suffix(".partial")
-    if course.world.rank == 0:
-        for left_behind in (partial, folder):
-            shutil.rmtree(left_behind, ignore_errors=True)
-        partial.mkdir()
     course.policy.export(partial)
     spent = sum(course.world.gather(examinations[-1].cpu_seconds))
     if course.world.rank == 0:
@@ -107,4 +130,7 @@ def save(folder: Path, cfg: Config, course: Course, examinations: list[Examinati
             },
         }
         (partial / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        course.task.save_tokenizer(partial)
+        for left_behind in (partial / "checkpoints", folder):
+            shutil.rmtree(left_behind, ignore_errors=True)
         partial.rename(folder)

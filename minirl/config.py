@@ -9,10 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from omegaconf import MISSING
+
+from minirl.choices import (
+    Advantage,
+    AggregationKind,
+    Anchor,
+    AnswerFormat,
+    GoldForm,
+    Gpu,
+    GradientClip,
+    GroupFilter,
+    Level,
+    Numerics,
+    OnCollapse,
+    Outside,
+    Placement,
+    Region,
+    Routing,
+    RoutingMissing,
+    Truncated,
+)
 
 
 class ConfigError(Exception):
@@ -21,109 +40,6 @@ class ConfigError(Exception):
 
 class TargetMissed(Exception):
     """A cold start that has not learnt what was asked of it: a failure (exit code 1), told in one line too."""
-
-
-class Advantage(StrEnum):
-    group_mean = "group_mean"
-    group_mean_std = "group_mean_std"
-    leave_one_out = "leave_one_out"
-
-
-class Level(StrEnum):
-    none = "none"
-    token = "token"
-    sequence = "sequence"
-    geometric = "geometric"
-
-
-class Outside(StrEnum):
-    clamp = "clamp"
-    zero = "zero"
-
-
-class Region(StrEnum):
-    none = "none"
-    ratio = "ratio"
-    tv = "tv"
-    kl = "kl"
-    soft = "soft"
-
-
-class Anchor(StrEnum):
-    old = "old"
-    mu = "mu"
-
-
-class GroupFilter(StrEnum):
-    all = "all"
-    mixed = "mixed"
-
-
-class Truncated(StrEnum):
-    keep = "keep"
-    drop = "drop"
-
-
-class AggregationKind(StrEnum):
-    seq_mean_token_sum = "seq_mean_token_sum"
-    seq_mean_token_mean = "seq_mean_token_mean"
-    token_mean = "token_mean"
-    group_token_mean = "group_token_mean"
-    token_sum_norm = "token_sum_norm"
-
-
-class Routing(StrEnum):
-    live = "live"
-    r2 = "r2"
-    r3 = "r3"
-
-
-class RoutingMissing(StrEnum):
-    fail = "fail"
-    live = "live"
-    drop = "drop"
-
-
-class Numerics(StrEnum):
-    fp32 = "fp32"
-    bf16 = "bf16"
-    fp8 = "fp8"
-    fp8_weights = "fp8_weights"
-    int4 = "int4"
-
-
-class Placement(StrEnum):
-    colocated = "colocated"
-    separate = "separate"
-
-
-class GoldForm(StrEnum):
-    whole = "whole"
-    boxed = "boxed"
-    after_hashes = "after_hashes"
-
-
-class AnswerFormat(StrEnum):
-    boxed = "boxed"
-    last_number = "last_number"
-    choice = "choice"
-    json = "json"
-
-
-class GradientClip(StrEnum):
-    none = "none"
-    global_norm = "global_norm"
-
-
-class Gpu(StrEnum):
-    a100_40gb = "a100_40gb"
-    a100_80gb = "a100_80gb"
-    h100 = "h100"
-    h200 = "h200"
-    h20 = "h20"
-    b200 = "b200"
-    l40s = "l40s"
-    rtx_4090 = "rtx_4090"
 
 
 def key(default: Any = NO_DEFAULT, *, identity: bool = True, factory: Callable[[], Any] | None = None) -> Any:
@@ -306,7 +222,7 @@ class ChatConfig:
     instruction: a line after each question. template: a Jinja file instead of the tokenizer's own chat template.
     Problems with longer prompts are dropped."""
 
-    tokenizer: str = key(identity=False)  # its content is part of the identity instead
+    tokenizer: str | None = key(identity=False)  # its content is part of the identity instead
     system: str | None = key()
     instruction: str | None = key()
     template: str | None = key(identity=False)
@@ -360,8 +276,8 @@ class TracesConfig:
 
 @dataclass
 class ColdstartConfig:
-    """SFT on demonstrations until a measured accuracy, or for `max_steps` where target_accuracy is null. checkpoint: use
-    this folder (or hub id) instead of making one. traces: demonstrations of a teacher, for task=math."""
+    """SFT on demonstrations until a measured accuracy, or for `max_steps` where target_accuracy is null. checkpoint:
+    use this folder (or hub id) instead of making one. traces: demonstrations of a teacher, for task=math."""
 
     checkpoint: str | None = key(identity=False)  # its content hash is part of the identity instead
     traces: TracesConfig | None = key(None)
@@ -431,6 +347,9 @@ class MachineConfig:
 
 @dataclass
 class RunConfig:
+    """on_collapse: whether a run ends once its collapse is confirmed (docs/collapse.md)."""
+
+    on_collapse: OnCollapse = key(identity=False)
     outputs: str = key(identity=False)
     name: str | None = key(identity=False)
     group: str | None = key(identity=False)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import comb
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -13,6 +16,7 @@ from minirl.config import Config, ConfigError
 from minirl.engine.torch_engine import TorchEngine
 from minirl.grading import graded
 from minirl.interfaces import Engine, Policy, Task, VerifierError
+from minirl.record import write_atomically
 from minirl.types import Prompt, Sampling
 from minirl.world import World
 
@@ -20,35 +24,97 @@ from minirl.world import World
 EVAL_SEED = 0
 
 
+TABLES = "evaluations"  # folder of a run: one table per evaluation, a line per problem
+
+
+@dataclass(frozen=True)
 class Evaluator:
-    """Measures a policy: its weights in an engine of `eval.numerics`, routing free, on the first eval problems.
+    """Measures a policy: its weights in `engine`, routing free, on the first problems of each evaluation set."""
 
-    model: an instance of its own, in which the policy's weights are put at each evaluation.
-    """
+    task: Task
+    engine: Engine
+    sets: Mapping[str, Sequence[Prompt]]
+    sampling: Sampling
+    num_samples: int
+    max_error_rate: float
+    world: World
 
-    def __init__(self, cfg: Config, task: Task, model: PreTrainedModel, world: World) -> None:
-        if cfg.eval.num_problems < 2:
+    @classmethod
+    def of(
+        cls,
+        cfg: Config,
+        task: Task,
+        *,
+        model: Callable[[], PreTrainedModel],
+        rollouts: Callable[[], Engine],
+        world: World,
+    ) -> Evaluator:
+        """model: makes an instance of its own, in which the policy's weights are put at each evaluation. rollouts: the
+        engine of the rollouts, taken where eval.numerics is null."""
+        if cfg.eval.num_problems is not None and cfg.eval.num_problems < 2:
             raise ConfigError(f"eval.num_problems={cfg.eval.num_problems}: a standard error needs at least 2")
-        self.task, self.world = task, world
-        self.prompts = task.eval_prompts(cfg.eval.num_problems)
-        self.num_samples = cfg.eval.num_samples
-        self.max_error_rate = cfg.task.max_verifier_error_rate
-        self.sampling = eval_sampling(cfg, task.eos)
-        self.engine = TorchEngine(
-            model,
-            numerics=cfg.eval.numerics,
-            max_sequences=cfg.engine.max_sequences,
-            pad=task.pad,
-            device=world.device,
+        return cls(
+            task=task,
+            engine=rollouts() if cfg.eval.numerics is None else own_engine(cfg, task, model(), world),
+            sets=task.eval_sets(cfg.eval.num_problems),
+            sampling=eval_sampling(cfg, task.eos),
+            num_samples=cfg.eval.num_samples,
+            max_error_rate=cfg.task.max_verifier_error_rate,
+            world=world,
         )
 
     def __call__(self, policy: Policy) -> dict[str, float]:
-        self.engine.load_parameters(policy.parameters(), policy.version)
+        return figures_of_sets(self.outcomes(policy))
+
+    def outcomes(self, policy: Policy) -> dict[str, Tensor]:
+        """[P, k, 4] of each set (see `sampled_outcomes`), the same on all ranks; all sets are sampled together."""
+        if self.engine.version != policy.version:
+            self.engine.load_parameters(policy.parameters(), policy.version)
+        prompts = [prompt for part in self.sets.values() for prompt in part]
         outcomes = sampled_outcomes(
-            self.task, self.engine, self.prompts, self.sampling, num_samples=self.num_samples, world=self.world
+            self.task, self.engine, prompts, self.sampling, num_samples=self.num_samples, world=self.world
         )
         refuse_broken_verifier(outcomes, max_error_rate=self.max_error_rate)
-        return figures(outcomes)
+        parts = outcomes.split([len(part) for part in self.sets.values()])
+        return dict(zip(self.sets, parts, strict=True))
+
+    def save(self, outcomes: Mapping[str, Tensor], version: int, path: Path) -> None:
+        """A JSON line per problem: its set, place and text, and the outcome of each of the k samples; on rank 0."""
+        if self.world.rank != 0:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = [
+            {"version": version, "set": name, "position": prompt.position, "prompt": self.task.decode(prompt.tokens)}
+            | dict(zip(COLUMNS, outcome.T.tolist(), strict=True))
+            for name, part in self.sets.items()
+            for prompt, outcome in zip(part, outcomes[name], strict=True)
+        ]
+        write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+@dataclass(frozen=True)
+class RecordedEvaluator:
+    """An evaluator whose tables are kept in a run's folder, one per version."""
+
+    evaluator: Evaluator
+    folder: Path
+
+    def __call__(self, policy: Policy) -> dict[str, float]:
+        outcomes = self.evaluator.outcomes(policy)
+        self.evaluator.save(outcomes, policy.version, self.folder / TABLES / f"{policy.version}.jsonl")
+        return figures_of_sets(outcomes)
+
+
+def own_engine(cfg: Config, task: Task, model: PreTrainedModel, world: World) -> TorchEngine:
+    """An engine of `eval.numerics`, the same for all compared arms."""
+    assert cfg.eval.numerics is not None
+    return TorchEngine(
+        model,
+        numerics=cfg.eval.numerics,
+        max_sequences=cfg.engine.max_sequences,
+        pad=task.pad,
+        device=world.device,
+    )
 
 
 def eval_sampling(cfg: Config, eos: int) -> Sampling:
@@ -61,6 +127,9 @@ def eval_sampling(cfg: Config, eos: int) -> Sampling:
         seed=EVAL_SEED,
         purpose="eval",
     )
+
+
+COLUMNS = ("rewards", "graded", "lengths", "truncated")  # of an outcome
 
 
 def sampled_outcomes(
@@ -86,20 +155,55 @@ def sampled_outcomes(
 
 def figures(outcomes: Tensor) -> dict[str, float]:
     """eval/avg = mean over problems of the mean reward of k samples (avg@k, k always the configured one: what could
-    not be graded counts 0); eval/se = its standard error over problems; eval/pass = mean of pass@k, where a reward of
-    1 is correct; eval/length = mean response tokens; eval/truncated and eval/verifier_errors = shares of responses."""
-    num_problems, num_samples = outcomes.shape[:2]
+    not be graded counts 0); eval/se = its standard error, over problems: samples of one problem are no new problems;
+    eval/pass = mean of pass@k, where a reward of 1 is correct, and eval/pass_se its standard error; eval/length = mean
+    response tokens; eval/truncated and eval/verifier_errors = shares of responses. k is eval.num_samples.
+
+    With several evaluation sets (task.eval_sets) each has these figures as eval_NAME/*, and eval/* is the mean over
+    sets, whatever their sizes, with standard errors sqrt(sum of squares) / number of sets."""
     rewards, graded, lengths, truncated = outcomes.unbind(-1)
-    by_problem = rewards.mean(1)
-    solved = (rewards >= 1.0).sum(1).tolist()
+    average, error = mean_and_error(rewards.mean(1))
+    passed, pass_error = mean_and_error(passes(outcomes, outcomes.shape[1]))
     return {
-        "eval/avg": by_problem.mean().item(),
-        "eval/se": (by_problem.std(correction=1) / num_problems**0.5).item(),
-        "eval/pass": sum(pass_at_k(count, num_samples, num_samples) for count in solved) / num_problems,
+        "eval/avg": average,
+        "eval/se": error,
+        "eval/pass": passed,
+        "eval/pass_se": pass_error,
         "eval/length": lengths.mean().item(),
         "eval/truncated": truncated.mean().item(),
         "eval/verifier_errors": 1.0 - graded.mean().item(),
     }
+
+
+def figures_of_sets(outcomes: Mapping[str, Tensor]) -> dict[str, float]:
+    """The figures of all sets together and, where there are several, of each (see `figures`)."""
+    single = {name: figures(part) for name, part in outcomes.items()}
+    if len(single) == 1:
+        return next(iter(single.values()))
+    pooled = {key: over_sets(key, [part[key] for part in single.values()]) for key in next(iter(single.values()))}
+    named = {
+        key.replace("eval/", f"eval_{name}/"): value for name, part in single.items() for key, value in part.items()
+    }
+    return pooled | named
+
+
+def over_sets(key: str, values: Sequence[float]) -> float:
+    """The mean over sets of a figure, or the standard error of such a mean: sets are independent."""
+    if key.endswith("se"):
+        return sum(value**2 for value in values) ** 0.5 / len(values)
+    return sum(values) / len(values)
+
+
+def mean_and_error(by_problem: Tensor) -> tuple[float, float]:
+    """The mean over problems [P] and its standard error."""
+    return by_problem.mean().item(), (by_problem.std(correction=1) / len(by_problem) ** 0.5).item()
+
+
+def passes(outcomes: Tensor, k: int) -> Tensor:
+    """[P] pass@k of each problem, from all its samples."""
+    num_samples = outcomes.shape[1]
+    solved = (outcomes[..., 0] >= 1.0).sum(1).tolist()
+    return torch.tensor([pass_at_k(count, num_samples, k) for count in solved], dtype=torch.float64)
 
 
 def pass_at_k(num_correct: int, num_samples: int, k: int) -> float:

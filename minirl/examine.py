@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import torch
+from scipy.stats import t
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from minirl.config import Config, ConfigError
-from minirl.evaluate import Evaluator
+from minirl.engine.registry import build as build_engine
+from minirl.evaluate import TABLES, Evaluator, figures_of_sets, mean_and_error, passes
 from minirl.interfaces import Task
 from minirl.policy.build import build as build_policy
 from minirl.policy.checkpoint import newest
@@ -68,15 +73,62 @@ def restored(config: Config, checkpoint: Path | None, world: World) -> Restored:
     return Restored(task, trainee.policy, trainee.model)
 
 
-def examine(config: Config, checkpoint: Path) -> dict[str, float]:
-    """eval/* of the checkpoint under `config.eval`, and its version."""
+@dataclass(frozen=True)
+class Examined:
+    """A measured checkpoint. figures: what a run logs of an evaluation · lines: avg@k and pass@k with 95 % intervals,
+    for a person · table: the file with the outcome of every sample."""
+
+    version: int
+    figures: dict[str, float]
+    lines: list[str]
+    table: Path
+
+
+def examine(config: Config, checkpoint: Path | None) -> Examined:
+    """The checkpoint (None: the weights of `model`) under `config.eval`."""
     world = World.join(config.run.device)
     try:
         found = restored(config, checkpoint, world)
-        evaluator = Evaluator(config, found.task, found.model(), world)
-        return {"version": found.policy.version, **evaluator(found.policy)}
+        evaluator = Evaluator.of(
+            config,
+            found.task,
+            model=found.model,
+            rollouts=lambda: build_engine(config, found.model(), pad=found.task.pad, world=world),
+            world=world,
+        )
+        version = found.policy.version
+        outcomes = evaluator.outcomes(found.policy)
+        table = table_path(config, checkpoint, version)
+        evaluator.save(outcomes, version, table)
+        return Examined(version, figures_of_sets(outcomes), told(outcomes), table)
     finally:
         world.leave()
+
+
+def table_path(config: Config, checkpoint: Path | None, version: int) -> Path:
+    """OUTPUTS/evaluations/NAME-VERSION-SETTINGS.jsonl: another temperature or set of problems is another file."""
+    run = None if checkpoint is None else _run(checkpoint)
+    place = run or checkpoint or Path(config.model.path or config.model.name)
+    settings = {"eval": asdict(config.eval), "sets": {n: asdict(part) for n, part in config.task.eval_sets.items()}}
+    digest = sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+    return Path(config.run.outputs) / TABLES / f"{place.resolve().name}-{version}-{digest}.jsonl"
+
+
+def told(outcomes: Mapping[str, Tensor]) -> list[str]:
+    """One line per set and figure: avg@k and the unbiased pass@j for j = 1, 2, 4, ..., k. Intervals are t intervals
+    over problems: samples of one problem are no independent evidence of how many problems are solved."""
+    lines = []
+    for name, part in outcomes.items():
+        num_problems, num_samples = part.shape[:2]
+        powers = [2**power for power in range(num_samples.bit_length()) if 2**power < num_samples]
+        rows = {f"avg@{num_samples}": part[..., 0].mean(1)}
+        rows |= {f"pass@{k}": passes(part, k) for k in [*powers, num_samples]}
+        for figure, by_problem in rows.items():
+            mean, error = mean_and_error(by_problem)
+            reach = float(t.ppf(0.975, num_problems - 1)) * error
+            interval = f"{mean - reach:.3f} to {mean + reach:.3f}"
+            lines.append(f"{name:<12}{figure:<9}{mean:.4f}  95 % {interval}  ({num_problems} problems)")
+    return lines
 
 
 def _saved(checkpoint: Path) -> Path:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
@@ -28,15 +29,31 @@ def graded(task: Task, prompts: Sequence[Prompt], rollouts: RolloutBatch) -> tup
     not caught.
     """
     refuse_misalignment(prompts, rollouts)
-    values, errors = torch.zeros(len(rollouts)), dict[int, VerifierError]()
-    for index, response in enumerate(responses(rollouts)):
-        try:
-            values[index] = task.grade(prompts[index // rollouts.group_size], response)
-        except VerifierError as error:
-            errors[index] = error
-    sound = torch.tensor([index not in errors for index in range(len(rollouts))])
+    asked = [prompt for prompt in prompts for _ in range(rollouts.group_size)]
+    verdicts = list(judged(task, asked, responses(rollouts)))
+    errors = [verdict for verdict in verdicts if isinstance(verdict, VerifierError)]
+    values = torch.tensor([0.0 if isinstance(verdict, VerifierError) else verdict for verdict in verdicts])
+    sound = torch.tensor([not isinstance(verdict, VerifierError) for verdict in verdicts])
     device = rollouts.tokens.device
-    return Rewards(values.to(device), sound.to(device)), list(errors.values())
+    return Rewards(values.to(device), sound.to(device)), errors
+
+
+def judged(
+    task: Task, prompts: Sequence[Prompt], responses: Sequence[Sequence[int]]
+) -> Iterator[float | VerifierError]:
+    """Response by response its reward, or why there is none; as many at once as the task's verifiers are."""
+
+    def verdict(prompt: Prompt, response: Sequence[int]) -> float | VerifierError:
+        try:
+            return task.grade(prompt, response)
+        except VerifierError as error:
+            return error
+
+    if task.num_graders == 1:
+        yield from map(verdict, prompts, responses)
+        return
+    with ThreadPoolExecutor(task.num_graders) as pool:
+        yield from pool.map(verdict, prompts, responses)
 
 
 def responses(rollouts: RolloutBatch) -> list[list[int]]:

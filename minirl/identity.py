@@ -14,9 +14,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from minirl.config import Config, ConfigError, ModelConfig
+from minirl.config import Config, ConfigError, ModelConfig, TaskConfig, TracesConfig
 from minirl.hub import is_hub_id
 from minirl.models.content import content_hash
+from minirl.tables import content
 from minirl.validate import num_experts
 
 Tree = dict[str, Any]
@@ -33,7 +34,7 @@ def coldstart_key(config: Config) -> str:
     if config.coldstart.checkpoint is not None:
         return _digest({"checkpoint": config.coldstart.checkpoint})
     parts = {"task": identity_fields(config.task), "coldstart": identity_fields(config.coldstart)}
-    return _digest({"model": _model(config.model), **parts})
+    return _digest({"model": _model(config.model), **parts, **_files(config.task, config.coldstart.traces)})
 
 
 def _model(model: ModelConfig) -> Tree:
@@ -47,6 +48,36 @@ def _model(model: ModelConfig) -> Tree:
         except FileNotFoundError as error:
             raise ConfigError(f"model.path={model.path}: {error}") from error
     return tree
+
+
+# what decides how text becomes tokens, by the beginnings of file names
+TOKENIZER = ("tokenizer", "chat_template", "special_tokens_map", "added_tokens", "vocab", "merges")
+
+
+def _files(task: TaskConfig, traces: TracesConfig | None) -> Tree:
+    """What a task of problems in files reads, as its content: problems, traces, tokenizer, template, grader. Nothing
+    for the other tasks."""
+    named: dict[str, tuple[str, str]] = {}
+    if task.train is not None:
+        named["problems"] = task.train.path, "task.train.path"
+    if traces is not None:
+        named["traces"] = traces.path, "coldstart.traces.path"
+    if task.chat is not None and task.chat.template is not None:
+        named["template"] = task.chat.template, "task.chat.template"
+    if task.grading is not None and task.grading.grader is not None:
+        named["grader"] = task.grading.grader, "task.grading.grader"
+    tree: Tree = {name: content(*where) for name, where in named.items()}
+    if task.chat is not None and task.chat.tokenizer is not None:
+        tree["tokenizer"] = _tokenizer(task.chat.tokenizer)
+    return {"files": tree} if tree else {}
+
+
+def _tokenizer(name: str) -> str:
+    """A folder's is the content of its files, a hub id's its name."""
+    if is_hub_id(name):
+        return name
+    files = sorted(path for path in Path(name).glob("*") if path.name.startswith(TOKENIZER))
+    return _digest({path.name: content(str(path), "task.chat.tokenizer") for path in files})
 
 
 @cache
@@ -87,7 +118,7 @@ def identity_fields(node: Any) -> Tree:
 
 def canonical(config: Config) -> Tree:
     """The configuration without what cannot change an update."""
-    tree = identity_fields(config)
+    tree = identity_fields(config) | _files(config.task, None)
     del tree["model"], tree["coldstart"]
     algo, on_policy = tree["algo"], config.num_mini_batches == 1
     algo["is_weight"] = _weight(algo["is_weight"], on_policy)

@@ -91,13 +91,15 @@ class Task(Protocol):
     vocab_size: int
     eos: int
     pad: int
+    num_graders: int  # responses that may be graded at once, each by a thread that waits for its verdict
+    notes: tuple[str, ...]  # what is worth knowing of its problems: how many there are, what was dropped
 
     def prompts(self, start: int, count: int, seed: int) -> list[Prompt]:
         """Positions start .. start + count of the infinite seeded training order."""
         ...
 
-    def eval_prompts(self, count: int) -> list[Prompt]:
-        """The first `count` held-out problems, the same for every seed and arm."""
+    def eval_sets(self, count: int | None) -> dict[str, list[Prompt]]:
+        """The first `count` problems (None: all) of each set of held-out problems, the same for every seed and arm."""
         ...
 
     def demonstrations(self, start: int, count: int, seed: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -107,6 +109,9 @@ class Task(Protocol):
     def grade(self, prompt: Prompt, response: Sequence[int]) -> float:
         """The reward of response token ids (EOS included if sampled). Raises VerifierError."""
         ...
+
+    def save_tokenizer(self, folder: Path) -> None:
+        """Puts beside a model what other programs need to speak to it; nothing where characters are tokens."""
 
     def encode(self, text: str) -> tuple[int, ...]: ...
 

@@ -14,22 +14,31 @@ from typing import Any
 
 from minirl import hub
 from minirl.algorithm_rules import algorithm_notes, algorithm_problems
-from minirl.config import Config, ConfigError, GradientClip, ModelConfig, Numerics, Routing
+from minirl.config import Config, ConfigError, GradientClip, ModelConfig, Numerics, Placement, Routing
 from minirl.suggest import did_you_mean
+from minirl.task_rules import task_notes, task_problems
 
 ENGINES = ("torch", "vllm")
 # what only vllm reads: null for torch
-VLLM_KEYS = ("max_sequence_tokens", "cache_mib", "prefix_caching", "sleep")
+VLLM_KEYS = ("placement", "tensor_parallel", "max_sequence_tokens", "cache_mib", "prefix_caching", "sleep")
 FAMILIES = ("qwen3", "qwen3_moe")
 DEVICES = ("auto", "cpu", "cuda")
 COMPUTE_DTYPES = ("float32", "bfloat16")
-TRACKER_MODES = {"local": ("disabled",), "wandb": ("offline", "online")}
+TRACKER_MODES = {"local": ("disabled",), "wandb": ("offline", "online", "disabled")}
+ARTIFACTS = ("checkpoint", "rollouts")
 TASK_KEYS = {
     "addition": ("digits",),
     "chain": ("digits", "min_steps", "max_steps"),
     "reasoning_gym": ("dataset", "options"),
+    "math": ("train", "chat", "grading", "eval_sets"),
 }
-STYLES = {"addition": ("reversed", "carry"), "chain": ("count", "plain"), "reasoning_gym": ("answer",)}
+OPTIONAL = {name: None for keys in TASK_KEYS.values() for name in keys} | {"options": {}, "eval_sets": {}}
+STYLES = {
+    "addition": ("reversed", "carry"),
+    "chain": ("count", "plain"),
+    "reasoning_gym": ("answer",),
+    "math": ("traces",),
+}
 # the names under which a Hugging Face config counts experts
 EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 
@@ -76,6 +85,7 @@ def _problems(config: Config) -> Iterator[str]:
     yield from _model(config)
     yield from _optimizer(config)
     yield from _places(config)
+    yield from task_problems(config)
 
 
 def _unknown(node: Any, prefix: str) -> Iterator[str]:
@@ -86,16 +96,25 @@ def _unknown(node: Any, prefix: str) -> Iterator[str]:
             yield f"{prefix}{name}: no such key{did_you_mean(name, known)}"
         elif value == "???":
             yield f"{prefix}{name}: no value; every key of the schema needs one (null where it may)"
-        elif is_dataclass(value):
-            yield from _unknown(value, f"{prefix}{name}.")
+        else:
+            for inner, part in inner_parts(value):
+                yield from _unknown(part, f"{prefix}{name}.{inner}")
+
+
+def inner_parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """(prefix, part) of the schema objects that a key holds: itself, or those of a mapping by their names."""
+    if is_dataclass(value):
+        yield "", value
+    elif isinstance(value, dict):
+        yield from ((f"{name}.", part) for name, part in value.items() if is_dataclass(part))
 
 
 def _finite(node: Any, prefix: str) -> Iterator[str]:
     for spec in fields(node):
         value = getattr(node, spec.name)
-        if is_dataclass(value):
-            yield from _finite(value, f"{prefix}{spec.name}.")
-        elif isinstance(value, float) and not math.isfinite(value):
+        for inner, part in inner_parts(value):
+            yield from _finite(part, f"{prefix}{spec.name}.{inner}")
+        if isinstance(value, float) and not math.isfinite(value):
             yield f"{prefix}{spec.name}={value}: expected a finite number; no bound is written null"
 
 
@@ -112,17 +131,19 @@ def _names(config: Config) -> Iterator[str]:
     yield from _one_of("tracker.name", tracker.name, list(TRACKER_MODES))
     if tracker.name in TRACKER_MODES:
         yield from _one_of("tracker.mode", tracker.mode, TRACKER_MODES[tracker.name])
+    for artifact in tracker.artifacts:
+        yield from _one_of("tracker.artifacts", artifact, ARTIFACTS)
     yield from _one_of("task.name", task.name, list(TASK_KEYS))
     if task.name not in TASK_KEYS:
         return
     yield from _one_of("coldstart.style", config.coldstart.style, STYLES[task.name])
-    for name in ("digits", "min_steps", "max_steps", "dataset", "options"):
+    for name, nothing in OPTIONAL.items():
         used, value = name in TASK_KEYS[task.name], getattr(task, name)
         if used and value is None:
             yield f"task.{name}=null: task={task.name} needs it"
         elif not used and value:
-            nothing = "{}" if name == "options" else "null"
-            yield f"task.{name}={value}: task={task.name} has no such key, set it to {nothing}"
+            spelled = "null" if nothing is None else nothing
+            yield f"task.{name}={value}: task={task.name} has no such key, set it to {spelled}"
 
 
 def _at_least(config: Config, smallest: float, *keys: str) -> Iterator[str]:
@@ -164,7 +185,10 @@ def _sizes(config: Config) -> Iterator[str]:
     for key in ("machine.gpus_per_node", "machine.host_memory_gib"):
         if select(config, key) is not None:
             yield from _at_least(config, 1, key)
-    yield from _at_least(config, 2, "eval.num_problems")  # a standard error needs two
+    if config.eval.num_problems is not None:
+        yield from _at_least(config, 2, "eval.num_problems")  # a standard error needs two
+    elif config.task.name != "math":
+        yield f"eval.num_problems=null: the problems of task={config.task.name} are drawn, say how many"
     yield from _at_least(
         config,
         0,
@@ -248,12 +272,25 @@ def _engine(config: Config) -> Iterator[str]:
         yield "engine.numerics=int4: vLLM has no such format for all of a model; engine=torch emulates it"
     if engine.cache_mib is not None and engine.cache_mib < 1:
         yield f"engine.cache_mib={engine.cache_mib}: expected at least 1"
+    yield from _placement(config)
     limit = engine.max_sequence_tokens
     if limit is not None and limit <= config.sampling.max_response_tokens:
         yield (
             f"engine.max_sequence_tokens={limit} cannot hold a prompt and "
             f"sampling.max_response_tokens={config.sampling.max_response_tokens}: use more"
         )
+
+
+def _placement(config: Config) -> Iterator[str]:
+    engine, size = config.engine, config.engine.tensor_parallel
+    if size is not None and size < 1:
+        yield f"engine.tensor_parallel={size}: expected at least 1"
+    elif engine.placement is Placement.colocated and size is not None and num_ranks() % size:
+        yield f"engine.tensor_parallel={size}: {num_ranks()} ranks cannot be cut into engines of {size}"
+    if engine.placement is Placement.separate and config.run.device == "cpu":
+        yield "engine.placement=separate: weights travel from GPU to GPU, and run.device=cpu; use colocated"
+    if engine.placement is Placement.separate and engine.sleep:
+        yield "engine.sleep=true: engine.placement=separate shares no device with the trainer; use engine.sleep=false"
 
 
 def _model(config: Config) -> Iterator[str]:
@@ -300,7 +337,7 @@ def _optimizer(config: Config) -> Iterator[str]:
             yield f"{key}={select(config, key)}: expected a number from 0 to below 1"
     if optim.clip is GradientClip.global_norm and (optim.max_norm is None or optim.max_norm <= 0):
         yield f"train.optim.max_norm={optim.max_norm}: train.optim.clip=global_norm needs a positive norm"
-    if not 0 < start.target_accuracy <= 1:
+    if start.target_accuracy is not None and not 0 < start.target_accuracy <= 1:
         yield f"coldstart.target_accuracy={start.target_accuracy}: expected a share above 0, at most 1"
     if not 0 <= start.wrong_step_rate < 1:
         yield f"coldstart.wrong_step_rate={start.wrong_step_rate}: expected a share from 0 to below 1"
@@ -323,5 +360,6 @@ def _places(config: Config) -> Iterator[str]:
 def notes(config: Config) -> Iterator[str]:
     """What is allowed and yet worth knowing."""
     yield from algorithm_notes(config.algo, config.num_mini_batches)
+    yield from task_notes(config)
     if config.engine.numerics is Numerics.fp32:
         yield "engine.numerics=fp32: the engine samples from pi_old to rounding, so the discrepancy factor is 1"

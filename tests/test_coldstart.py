@@ -167,8 +167,7 @@ def test_processes_that_ask_at_once_make_it_once(tmp_path, monkeypatch):
         (folder / coldstart.RECORD).write_text("{}")
         made.append(folder)
 
-    monkeypatch.setattr(coldstart, "save", save)
-    monkeypatch.setattr(coldstart, "learn", lambda *arguments: [])
+    monkeypatch.setattr(coldstart, "make", save)
     monkeypatch.setattr(coldstart.Course, "of", lambda *arguments: None)
     alone = World(0, 1, torch.device("cpu"))
     threads = [threading.Thread(target=ensure, args=(cfg, alone, waiting.append)) for _ in range(3)]

@@ -125,7 +125,7 @@ def test_a_real_evaluation_measures_the_weights_it_is_given():
         def parameters(self):
             return iter(self.model.state_dict().items())
 
-    evaluator = Evaluator(cfg, task, model(9), alone())
+    evaluator = Evaluator.of(cfg, task, model=lambda: model(9), rollouts=pytest.fail, world=alone())
     first = evaluator(Weights(0, version=3))
     assert evaluator.engine.version == 3
     other = evaluator(Weights(1, version=4))

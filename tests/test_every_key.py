@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from keys_seen_elsewhere import SEEN_ELSEWHERE
 from small_runs import SMALL, rows, start
 
 from minirl import coldstart
 from minirl.compose import load
 from minirl.config import Config, ConfigError, TargetMissed
 from minirl.identity import identity
+from minirl.metrics.collapse import collapse
 from minirl.models.load import build as build_model
 from minirl.record import RunRecord, State
-from minirl.run import _collapse
 from minirl.tasks.registry import build as build_task
 from minirl.world import World
 
@@ -95,19 +96,8 @@ SEEN_BELOW = {
     "coldstart.checkpoint": "the folder that training starts from",
     "coldstart.eval_problems": "the problems on which accuracy is measured",
     "coldstart.wrong_step_rate": "the demonstrations of a chain",
-    "engine.cache_mib": "what vLLM is built with (tests/engine/test_vllm_engine.py)",
-    "engine.max_rollout_seconds": "when a rollout is taken for dead (tests/test_watch.py)",
-    "engine.max_sequence_tokens": "what vLLM is built with (tests/engine/test_vllm_engine.py)",
-    "engine.placement": "where vLLM runs (tests/engine/test_vllm_placement.py)",
-    "engine.tensor_parallel": "how many ranks share a vLLM (tests/engine/test_vllm_placement.py)",
-    "engine.prefix_caching": "what vLLM is built with (tests/engine/test_vllm_engine.py)",
-    "engine.sleep": "whether vLLM gives its memory back (tests/engine/test_vllm_engine.py)",
     "engine.max_sequences": "the number of waves a batch is decoded in",
     "engine.name": "the class of the engine; another name is refused",
-    "machine.gpu": "what a dry run counts with (tests/accounting/test_machine.py)",
-    "machine.gpus_per_node": "what a dry run counts with (tests/accounting/test_machine.py)",
-    "machine.host_memory_gib": "what a dry run counts with (tests/accounting/test_machine.py)",
-    "machine.num_nodes": "what a dry run counts with (tests/accounting/test_machine.py)",
     "metrics.collapse_margin": "whether a falling evaluation is a collapse",
     "metrics.histograms_every": "the versions in histograms.jsonl",
     "metrics.min_route_overlap": "whether the first step is refused",
@@ -115,12 +105,12 @@ SEEN_BELOW = {
     "model.intermediate_size": "the MLPs of a dense model",
     "model.name": "the tags of the W&B run",
     "model.num_experts_per_token": "the experts a router chooses",
-    "model.vocab_size": "what a dry run counts with (tests/accounting/test_architecture.py)",
     "model.path": "where the weights come from",
     "run.device": "where tensors live",
     "run.group": "the folder of the run",
     "run.name": "the arm in the record",
     "run.num_threads": "the threads of torch",
+    "run.on_collapse": "whether a collapsed run goes on (tests/test_lookout.py)",
     "run.outputs": "the folder of the run",
     "sampling.top_k": "refused unless 0",
     "sampling.top_p": "refused unless 1",
@@ -146,18 +136,21 @@ SEEN_BELOW = {
 
 
 def leaves(kind, prefix=""):
-    from typing import get_type_hints
+    from typing import get_args, get_type_hints
 
     hints = get_type_hints(kind)
     for spec in fields(kind):
-        if is_dataclass(hints[spec.name]):
-            yield from leaves(hints[spec.name], f"{prefix}{spec.name}.")
+        hint = hints[spec.name]
+        # a part that may be null has keys of its own; those of a mapping's entries are those of one of them
+        parts = [part for part in (hint, *get_args(hint)) if is_dataclass(part)] if "dict" not in str(hint) else []
+        if parts:
+            yield from leaves(parts[0], f"{prefix}{spec.name}.")
         else:
             yield f"{prefix}{spec.name}"
 
 
 def test_every_key_has_its_test():
-    covered = RUN.keys() | MODEL.keys() | COLDSTART.keys() | SEEN_BELOW.keys()
+    covered = RUN.keys() | MODEL.keys() | COLDSTART.keys() | SEEN_BELOW.keys() | SEEN_ELSEWHERE.keys()
     assert {name for name in leaves(Config) if not name.startswith("algo.")} == covered
 
 
@@ -329,11 +322,10 @@ def test_what_is_written_when(outputs):
     assert versions("histograms.jsonl") == {0, 2} and versions("samples.jsonl") == {0}
 
 
-def test_collapse_depends_on_the_margin(tmp_path):
+def test_collapse_depends_on_the_margin():
     scores = [0.5, 0.5, 0.45, 0.45, 0.45, 0.45]
-    lines = [json.dumps({"version": v, "eval/avg": s, "eval/se": 0.02}) for v, s in enumerate(scores)]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    assert _collapse(tmp_path, 4.0) is None and _collapse(tmp_path, 1.0) is not None
+    seen = [{"version": v, "eval/avg": s, "eval/se": 0.02} for v, s in enumerate(scores)]
+    assert collapse(seen, margin=4.0, early=2) is None and collapse(seen, margin=1.0, early=2) is not None
 
 
 def test_the_first_step_is_refused_below_the_overlap_asked_for(outputs):

@@ -13,14 +13,16 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # From the ground up. A room imports itself and the floors below; rooms of one floor never see one another.
 FLOORS = (
+    ("choices",),
     ("config", "types"),
-    ("suggest", "algorithm_rules", "streams", "clock", "world", "record", "hub"),
+    ("suggest", "algorithm_rules", "streams", "clock", "world", "record", "hub", "tables"),
+    ("task_rules",),
     ("validate", "compose"),
     ("interfaces", "accounting"),
     ("algo", "metrics", "models"),
     ("identity",),
     ("policy", "engine", "tasks", "tracking", "grading"),
-    ("loop", "evaluate", "agreement", "watch", "signals"),
+    ("loop", "evaluate", "agreement", "watch", "signals", "lookout"),
     ("sft",),
     ("coldstart",),
     ("run", "examine"),

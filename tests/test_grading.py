@@ -18,6 +18,8 @@ ALONE = World(0, 1, torch.device("cpu"))
 class EchoTask:
     """Rewards a response that repeats the problem; fails to judge the problem 7."""
 
+    num_graders = 1
+
     def grade(self, prompt, response):
         if prompt.problem == 7:
             raise VerifierError("seven cannot be judged")
@@ -108,6 +110,8 @@ def test_all_ranks_stop_together(limit, stops):
 
 def test_other_errors_are_ours_and_are_not_turned_into_rewards():
     class Faulty:
+        num_graders = 2
+
         def grade(self, prompt, response):
             raise KeyError("a fault of the program")
 

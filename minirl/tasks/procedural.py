@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,6 +46,9 @@ class Source(Protocol):
 class ProceduralTask:
     """interfaces.Task over a source."""
 
+    num_graders = 1
+    notes: tuple[str, ...] = ()
+
     def __init__(self, source: Source) -> None:
         self.source = source
         self.vocabulary = source.vocabulary
@@ -55,6 +59,12 @@ class ProceduralTask:
     def prompts(self, start: int, count: int, seed: int) -> list[Prompt]:
         """The problem at a position is a function of (seed, position) alone, whatever is asked for beside it."""
         return [self._prompt(p, self._problem(Split.train, seed, "prompts", p)) for p in range(start, start + count)]
+
+    def eval_sets(self, count: int | None) -> dict[str, list[Prompt]]:
+        """One set."""
+        if count is None:
+            raise ConfigError("eval.num_problems=null: the problems of this task are drawn, say how many")
+        return {"held_out": self.eval_prompts(count)}
 
     def eval_prompts(self, count: int) -> list[Prompt]:
         """The first `count` distinct held-out problems of one fixed order."""
@@ -82,6 +92,9 @@ class ProceduralTask:
         if self.eos not in tokens:
             return 0.0
         return self.source.score(prompt.problem, self.decode(tokens[: tokens.index(self.eos)]))
+
+    def save_tokenizer(self, folder: Path) -> None:
+        """No file: a token is a character of `vocabulary`."""
 
     def encode(self, text: str) -> tuple[int, ...]:
         return self.vocabulary.encode(text)

@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from minirl.config import ColdstartConfig, ConfigError, TaskConfig
+from minirl.interfaces import Task
 from minirl.suggest import did_you_mean
-from minirl.tasks import addition, chain, reasoning_gym
+from minirl.tasks import addition, chain, mathematics, reasoning_gym
 from minirl.tasks.procedural import ProceduralTask, Source
 
 Value = TypeVar("Value")
 
 
-def build(cfg: TaskConfig, coldstart: ColdstartConfig) -> ProceduralTask:
+def build(cfg: TaskConfig, coldstart: ColdstartConfig) -> Task:
     """The task of `task.name`, its demonstrations in `coldstart.style`."""
-    return ProceduralTask(chosen(SOURCES, "task.name", cfg.name)(cfg, coldstart))
+    return chosen(TASKS, "task.name", cfg.name)(cfg, coldstart)
 
 
 def chosen(table: Mapping[str, Value], key: str, name: str) -> Value:
@@ -60,8 +61,13 @@ def _reasoning_gym(cfg: TaskConfig, coldstart: ColdstartConfig) -> Source:
     return reasoning_gym.source(needed("task.dataset", cfg.dataset), cfg.options)
 
 
-SOURCES: dict[str, Callable[[TaskConfig, ColdstartConfig], Source]] = {
-    "addition": _addition,
-    "chain": _chain,
-    "reasoning_gym": _reasoning_gym,
+def _drawn(source: Callable[[TaskConfig, ColdstartConfig], Source]) -> Callable[[TaskConfig, ColdstartConfig], Task]:
+    return lambda cfg, coldstart: ProceduralTask(source(cfg, coldstart))
+
+
+TASKS: dict[str, Callable[[TaskConfig, ColdstartConfig], Task]] = {
+    "addition": _drawn(_addition),
+    "chain": _drawn(_chain),
+    "reasoning_gym": _drawn(_reasoning_gym),
+    "math": mathematics.build,
 }
