@@ -25,6 +25,7 @@ from minirl.interfaces import Task
 from minirl.models.load import build as build_model
 from minirl.tasks.registry import build as build_task
 from minirl.types import Prompt, Sampling
+from minirl.world import World
 
 ROUNDS = 3
 CPU = torch.device("cpu")
@@ -35,7 +36,7 @@ Rollout = Callable[[int], int]
 def by_engine(config: Config, task: Task, prompts: list[Prompt]) -> tuple[Rollout, Callable[[], None]]:
     """A rollout of a minirl engine, and how it is closed."""
     model = partial(build_model, config.model, vocab_size=task.vocab_size, checkpoint=None)
-    engine = build_engine(config, model(), pad=task.pad, device=CPU)
+    engine = build_engine(config, model(), pad=task.pad, world=World(0, 1, CPU))
     engine.load_parameters(model().state_dict().items(), 0)
 
     def rollout(seed: int) -> int:

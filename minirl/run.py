@@ -176,7 +176,7 @@ def _wired(config: Config, start: Path, name: str, folder: Path, world: World) -
         trainee.policy.load(latest)
     tracker = ConsoleTracker(build_tracker(config, folder, name, world.rank), config.num_updates, world.rank)
     tracker.truncate(trainee.policy.version)
-    engine: Engine = build_engine(config, trainee.model(), pad=task.pad, device=world.device)
+    engine: Engine = build_engine(config, trainee.model(), pad=task.pad, world=world)
     if config.engine.max_rollout_seconds is not None and world.rank == 0:
         engine = WatchedEngine(engine, RunRecord(folder), config.engine.max_rollout_seconds)
     evaluator = Evaluator(config, task, trainee.model(), world)

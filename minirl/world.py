@@ -81,6 +81,15 @@ class World:
         dist.all_gather_object(values, value)
         return values
 
+    def scatter(self, values: Sequence[Any] | None) -> Any:
+        """This rank's of the (picklable) values that rank 0 has, one for each rank; the others give None."""
+        if self.size == 1:
+            (value,) = values or ()
+            return value
+        received: list[Any] = [None]
+        dist.scatter_object_list(received, None if values is None else list(values), src=0)
+        return received[0]
+
     def pool(self, statistics: Statistics) -> Statistics:
         """The statistics of all ranks together, on every rank."""
         return reduce(merge, self.gather(statistics))

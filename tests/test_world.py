@@ -36,7 +36,12 @@ def test_alone_everything_is_what_it_was() -> None:
     tensor = torch.tensor([1.0, 2.0])
     total = ALONE.sum(tensor)
     total += 1
-    assert tensor.tolist() == [1.0, 2.0] and ALONE.max(3) == 3 and ALONE.gather("x") == ["x"]
+    assert (
+        tensor.tolist() == [1.0, 2.0]
+        and ALONE.max(3) == 3
+        and ALONE.gather("x") == ["x"]
+        and ALONE.scatter(["x"]) == "x"
+    )
     statistics = {"a": Mean(1.0, 4.0), "b": Histogram.of(torch.ones(2), (0.5,))}
     assert ALONE.merge(statistics) == {"a": 0.25, "b": 1.0, "b_p50": 1.0, "b_max": 1.0}
     assert ALONE.pool(statistics) == statistics
@@ -65,6 +70,8 @@ found = {
     "merged": world.merge(local),
     "mesh": world.mesh.size(),
 }
+given = world.scatter([["for 0"], ["for", "1"]] if world.rank == 0 else None)
+assert given == (["for 0"], ["for", "1"])[world.rank]
 world.barrier()
 Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(found))
 world.leave()

@@ -30,7 +30,7 @@ def measure(config: Config, checkpoint: Path | None) -> Measurement:
     world = World.join(config.run.device)
     try:
         start = restored(config, checkpoint, world)
-        engine = build_engine(config, start.model(), pad=start.task.pad, device=world.device)
+        engine = build_engine(config, start.model(), pad=start.task.pad, world=world)
         try:
             engine.load_parameters(start.policy.parameters(), start.policy.version)
             prompts = start.task.prompts(0, config.prompts_per_mini_batch * config.num_mini_batches, config.seed)

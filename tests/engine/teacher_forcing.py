@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from minirl.config import EngineConfig, ModelConfig, Numerics
+from minirl.config import EngineConfig, ModelConfig, Numerics, Placement
 from minirl.models.load import build
 from minirl.types import Prompt, RolloutBatch
 
@@ -48,6 +48,8 @@ def vllm_config(**changes: object) -> EngineConfig:
         "numerics": Numerics.fp32,
         "max_sequences": 64,
         "max_rollout_seconds": 600.0,
+        "placement": Placement.colocated,
+        "tensor_parallel": 1,
         "max_sequence_tokens": 128,
         "cache_mib": 64,
         "prefix_caching": True,

@@ -25,6 +25,7 @@ from minirl.engine.torch_engine import TorchEngine
 from minirl.engine.vllm_engine import VllmEngine
 from minirl.interfaces import Engine
 from minirl.types import Prompt, RolloutBatch, Sampling
+from minirl.world import World
 
 
 class MakeEngine(Protocol):
@@ -60,9 +61,8 @@ class MakeVllmEngine:
     ) -> Engine:
         kind = (model.config.to_json_string(), numerics, max_sequences)
         if kind not in self.started:
-            self.started[kind] = VllmEngine(
-                model, engine=vllm_config(numerics=numerics, max_sequences=max_sequences), device=torch.device("cpu")
-            )
+            config = vllm_config(numerics=numerics, max_sequences=max_sequences)
+            self.started[kind] = VllmEngine(model, engine=config, world=World(0, 1, torch.device("cpu")))
         self.started[kind].version = NOTHING_LOADED
         return self.started[kind]
 

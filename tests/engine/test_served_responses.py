@@ -6,7 +6,7 @@ import torch
 
 from minirl.engine.prefixes import laid_out, share_prefixes
 from minirl.engine.responses import Response, Routers, joined
-from minirl.engine.vllm_engine import ReturnedRoutes
+from minirl.engine.vllm_server import ReturnedRoutes
 from minirl.types import Prompt, RolloutBatch
 
 PROMPTS = [Prompt(7, (3, 4, 5), None), Prompt(9, (6,), None)]

@@ -15,6 +15,7 @@ from minirl.engine.numerics import int4
 from minirl.engine.registry import build
 from minirl.engine.torch_engine import TorchEngine
 from minirl.types import Prompt, Sampling
+from minirl.world import World
 
 SAMPLING = Sampling(temperature=1.0, max_response_tokens=12, eos=EOS, seed=0, purpose="rollout")
 
@@ -156,7 +157,7 @@ def test_nothing_to_sample_is_refused() -> None:
 
 def test_the_registry_builds_by_name() -> None:
     config = Config(engine=EngineConfig(name="torch", numerics=Numerics.int4, max_sequences=8))
-    engine = build(config, tiny_model(), pad=0, device=torch.device("cpu"))
+    engine = build(config, tiny_model(), pad=0, world=World(0, 1, torch.device("cpu")))
     engine.load_parameters(tiny_model().state_dict().items(), 0)
     seen, batch = watched(engine), engine.generate(some_prompts(4, 4), SAMPLING, 8)
     engine.close()
@@ -170,4 +171,4 @@ def test_engines_that_do_not_exist_are_refused(name: str, said: str, monkeypatch
     monkeypatch.setattr("minirl.engine.vllm_engine.find_spec", lambda name: None)
     config = Config(engine=EngineConfig(name=name, numerics=Numerics.fp32, max_sequences=8))
     with pytest.raises(ConfigError, match=said):
-        build(config, tiny_model(), pad=0, device=torch.device("cpu"))
+        build(config, tiny_model(), pad=0, world=World(0, 1, torch.device("cpu")))

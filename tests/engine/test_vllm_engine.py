@@ -10,7 +10,8 @@ from transformers import PreTrainedModel
 
 from minirl.agreement import EXPLAINED, Disagreement, refuse_disagreement
 from minirl.config import ConfigError, Numerics
-from minirl.engine import vllm_engine
+from minirl.engine import vllm_engine, vllm_server
+from minirl.engine.responses import Routers
 from minirl.engine.vllm_engine import VllmEngine
 from minirl.types import OldPolicy, RolloutBatch, Sampling
 from minirl.world import World
@@ -18,10 +19,11 @@ from minirl.world import World
 SAMPLING = Sampling(temperature=1.0, max_response_tokens=12, eos=EOS, seed=0, purpose="rollout")
 PROMPTS = some_prompts(5, 9, 1, 40)
 CPU = torch.device("cpu")
+ALONE = World(0, 1, CPU)
 
 
 def engine_of(model: PreTrainedModel, **changes: object) -> VllmEngine:
-    engine = VllmEngine(model, engine=vllm_config(**changes), device=CPU)
+    engine = VllmEngine(model, engine=vllm_config(**changes), world=ALONE)
     engine.load_parameters(model.state_dict().items(), 0)
     return engine
 
@@ -52,7 +54,9 @@ def test_experts_are_packed_after_every_load(monkeypatch: pytest.MonkeyPatch) ->
     logprobs = teacher_forced(model, wrong).logprobs(wrong.tokens, 1.0).where(wrong.response_mask, 0.0)
     old = OldPolicy(logprobs, torch.zeros_like(logprobs), None)
     with pytest.raises(Disagreement, match="does not hold the trainer's weights"):
-        refuse_disagreement(wrong, old, bound=EXPLAINED[Numerics.fp8_weights], world=World(0, 1, CPU))
+        refuse_disagreement(
+            wrong, old, bound=EXPLAINED[Numerics.fp8_weights], before=0.0, note=lambda text: None, world=ALONE
+        )
 
 
 @pytest.mark.vllm
@@ -80,7 +84,7 @@ def test_parameters_are_copied(shared: VllmEngine) -> None:
 @pytest.mark.vllm
 def test_responses_of_other_weights_are_refused(shared: VllmEngine) -> None:
     shared.load_parameters(tiny_model().state_dict().items(), 6)
-    shared.llm.update_weight_version("7")
+    shared.server.llm.update_weight_version("7")
     with pytest.raises(RuntimeError, match=r"weights \['7'\], expected version 6"):
         shared.generate(PROMPTS, SAMPLING, 2)
 
@@ -123,8 +127,8 @@ class RecordedCalls:
 def test_the_order_of_calls_of_a_step() -> None:
     """The sequence that a GPU needs: weights have a place before they come, the cache after they are there."""
     engine, model = engine_of(tiny_model(), sleep=True), tiny_model()
-    engine.llm = recorded = RecordedCalls(engine.llm)
-    engine.routes.llm = recorded
+    recorded = RecordedCalls(engine.server.llm)
+    engine.server.llm = engine.server.routes.llm = engine.placement.llm = recorded
     for version in (1, 2):
         engine.load_parameters(model.state_dict().items(), version)
         engine.generate(PROMPTS, SAMPLING, 2)
@@ -157,11 +161,10 @@ def test_a_vllm_that_lacks_something_is_refused_by_name(monkeypatch: pytest.Monk
 
 
 def test_a_vllm_of_another_layout_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=object))
-    monkeypatch.setitem(sys.modules, "vllm.config.weight_transfer", None)
-    monkeypatch.setattr(vllm_engine, "installed", lambda: "0.9.0")
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace())
+    monkeypatch.setattr(vllm_server, "installed", lambda: "0.9.0")
     with pytest.raises(ConfigError, match=r"vLLM 0\.9\.0 is not laid out as 0\.32 is"):
-        vllm_engine.served(tiny_model(), vllm_config(), None, CPU)
+        vllm_server.started(tiny_model(), vllm_config(), None, CPU, {})
 
 
 @pytest.mark.parametrize("numerics", [Numerics.fp8, Numerics.int4])
@@ -176,16 +179,16 @@ def test_what_the_platform_cannot_do_is_refused(numerics: Numerics, monkeypatch:
 
 
 def test_a_head_that_the_cpu_kernels_lack_is_refused() -> None:
-    vllm_engine.refuse_head_dim(tiny_model(), CPU)
-    vllm_engine.refuse_head_dim(tiny_model(head_dim=8), torch.device("cuda"))
+    vllm_engine.refuse_model(tiny_model(), vllm_config(), CPU)
+    vllm_engine.refuse_model(tiny_model(head_dim=8), vllm_config(), torch.device("cuda"))
     with pytest.raises(ConfigError, match=r"model\.head_dim=8: on a CPU vLLM takes one of 32, 64"):
-        vllm_engine.refuse_head_dim(tiny_model(head_dim=8), CPU)
+        vllm_engine.refuse_model(tiny_model(head_dim=8), vllm_config(), CPU)
 
 
 def test_an_aborted_response_is_an_error() -> None:
     completion = SimpleNamespace(token_ids=[3], logprobs=[{3: SimpleNamespace(logprob=-1.0)}], finish_reason="abort")
     with pytest.raises(RuntimeError, match="ended a response by 'abort'"):
-        vllm_engine.response(SimpleNamespace(outputs=[completion]), None, SAMPLING)
+        vllm_server.response(SimpleNamespace(outputs=[completion]), None, SAMPLING)
 
 
 @pytest.mark.parametrize(
@@ -202,8 +205,6 @@ def test_every_size_reaches_vllm(change: dict[str, object], argument: str, monke
     worker = SimpleNamespace(__name__="worker", WorkerExtension=object, BACKEND="backend")
     stand_ins = {
         "vllm": SimpleNamespace(LLM=lambda **settings: settings),
-        "vllm.config": SimpleNamespace(),
-        "vllm.config.weight_transfer": SimpleNamespace(WeightTransferConfig=lambda backend: backend),
         "minirl.engine.vllm_worker": worker,
     }
     for name, stand_in in stand_ins.items():
@@ -211,17 +212,17 @@ def test_every_size_reaches_vllm(change: dict[str, object], argument: str, monke
     monkeypatch.setattr("minirl.engine.vllm_worker", worker, raising=False)
 
     def settings(**changes: object) -> dict[str, object]:
-        return vllm_engine.served(tiny_model(), vllm_config(**changes), None, CPU) | {"model": "folder"}
+        return vllm_server.started(tiny_model(), vllm_config(**changes), None, CPU, {}) | {"model": "folder"}
 
     usual, changed = settings(), settings(**change)
     assert {name for name in usual if usual[name] != changed[name]} == {argument}
 
 
 def test_a_gpu_is_asked_for_what_a_cpu_has_not() -> None:
-    routers = vllm_engine.Routers((0, 1), 8, 2)
-    cpu, gpu = (vllm_engine.by_device(vllm_config(sleep=True), routers, torch.device(name)) for name in ("cpu", "cuda"))
+    routers = Routers((0, 1), 8, 2)
+    cpu, gpu = (vllm_server.by_device(vllm_config(sleep=True), routers, torch.device(name)) for name in ("cpu", "cuda"))
     whole_prompts = {"enable_chunked_prefill": False, "max_num_batched_tokens": 2048}
     assert cpu == {"enforce_eager": True, "block_size": 32, **whole_prompts}
     assert gpu == {"enable_sleep_mode": True, "enable_return_routed_experts": True}
-    fp8 = vllm_engine.by_device(vllm_config(numerics=Numerics.fp8), None, torch.device("cuda"))
+    fp8 = vllm_server.by_device(vllm_config(numerics=Numerics.fp8), None, torch.device("cuda"))
     assert fp8 == {"enable_sleep_mode": False, "enable_return_routed_experts": False, "quantization": "fp8"}

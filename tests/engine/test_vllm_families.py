@@ -9,6 +9,7 @@ from minirl.engine.vllm_engine import VllmEngine
 from minirl.models.load import initialised
 from minirl.models.tape import RoutingTape
 from minirl.types import RolloutBatch, Sampling
+from minirl.world import World
 
 SIZES = {
     "vocab_size": 32,
@@ -64,7 +65,7 @@ def model_of(family: str, **changes: object) -> PreTrainedModel:
 
 
 def sampled(model: PreTrainedModel) -> RolloutBatch:
-    engine = VllmEngine(model, engine=vllm_config(), device=torch.device("cpu"))
+    engine = VllmEngine(model, engine=vllm_config(), world=World(0, 1, torch.device("cpu")))
     engine.load_parameters(model.state_dict().items(), 0)
     return engine.generate(some_prompts(5, 9, 1, 40, vocab_size=32), SAMPLING, 4)
 
