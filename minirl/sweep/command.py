@@ -73,9 +73,10 @@ class SweepCommand:
         design = self.design(arguments)
         arms = plan.plan_arms(design, self.compose)
         starts = plan.known_starts(arms)
-        for line in undecidable(design):
+        cells = plan.cells(design, arms, starts)
+        for line in undecidable(design, plan.gone(cells)):
             self._say(line)
-        preview.show(design, arms, plan.cells(design, arms, starts), starts, self.console)
+        preview.show(design, arms, cells, starts, self.console)
         return OK
 
     def run(self, arguments: Sequence[str]) -> int:

@@ -114,6 +114,12 @@ def cells(design: Design, arms: Sequence[PlannedArm], starts: Mapping[str, str])
     return [_cell(design, planned, seed, starts, first) for seed in design.seeds for planned in arms]
 
 
+def gone(planned_cells: Sequence[Cell]) -> dict[str, str]:
+    """Arms without runs of their own -> why."""
+    why = {cell.arm: f"excluded: {cell.excluded}" for cell in planned_cells if cell.excluded}
+    return why | {cell.arm: f"the same as {cell.same_as}" for cell in planned_cells if cell.same_as}
+
+
 def earlier_seeds(design: Design, folder: Path) -> tuple[int, ...]:
     """Seeds of which earlier commands have left runs in the sweep's folder, beyond those of the design."""
     found = {path.name.rpartition("-s")[2] for path in folder.glob("*-s*")}

@@ -51,16 +51,22 @@ def _check_update(claim: Claim, horizons: Mapping[str, int]) -> None:
         )
 
 
-def undecidable(design: Design) -> list[str]:
-    """A line for every claim that the seeds cannot decide, whatever they show."""
+def undecidable(design: Design, gone: Mapping[str, str]) -> list[str]:
+    """A line for every claim that cannot be decided, whatever the runs show. gone: arms without runs of their own ->
+    why (excluded, or the arm that is the same experiment)."""
     claims, num_seeds = claims_of(design), len(design.seeds)
-    if claims and num_seeds < SEEDS_FOR_VERDICT:
-        return [
-            f"note: {num_seeds} {plural(num_seeds, 'seed')}: no claim gets a verdict, that takes {SEEDS_FOR_VERDICT}"
-        ]
-    return [
-        line for claim in claims if claim.relation in COUNTS and (line := _undecidable(claim, num_seeds, len(claims)))
+    lines = [
+        f"note: claim {claim.text!r} has no verdict here: {why}" for claim in claims if (why := _lost(claim, gone))
     ]
+    if claims and num_seeds < SEEDS_FOR_VERDICT:
+        return [*lines, f"note: {num_seeds} {plural(num_seeds, 'seed')}: a verdict takes {SEEDS_FOR_VERDICT}"]
+    counts = [claim for claim in claims if claim.relation in COUNTS and not _lost(claim, gone)]
+    return lines + [line for claim in counts if (line := _undecidable(claim, num_seeds, len(claims)))]
+
+
+def _lost(claim: Claim, gone: Mapping[str, str]) -> str | None:
+    """Why the arms of the claim cannot be compared: one is excluded, or two are the same."""
+    return next((f"{quoted(arm)} is {gone[arm]}" for arm in claim.arms if arm in gone), None)
 
 
 def _undecidable(claim: Claim, num_seeds: int, num_claims: int) -> str | None:

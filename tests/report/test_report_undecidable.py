@@ -25,4 +25,4 @@ def test_the_note_is_right_about_the_verdict() -> None:
             "f", "F", "toy", (), (), tuple(Arm(name, ()) for name in "ABC"), (0, 1, 2, 3, 4), tuple(claims), ()
         )
         assert evaluate(sweep(arms, claims))[0].verdict == verdict
-        assert bool(undecidable(planned)) == (verdict == Verdict.undecided)
+        assert bool(undecidable(planned, {})) == (verdict == Verdict.undecided)

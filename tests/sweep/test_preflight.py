@@ -56,10 +56,10 @@ def test_an_update_after_the_last_one_is_refused() -> None:
 
 
 def test_seeds_that_cannot_decide_are_said() -> None:
-    assert undecidable(design([greater(), COLLAPSED])) == []
-    assert undecidable(design([greater()], num_seeds=4)) == ["note: 4 seeds: no claim gets a verdict, that takes 5"]
-    assert undecidable(design([], num_seeds=1)) == []
-    many = undecidable(design([COLLAPSED, *[greater(text=str(i)) for i in range(7)]]))
+    assert undecidable(design([greater(), COLLAPSED]), {}) == []
+    assert undecidable(design([greater()], num_seeds=4), {}) == ["note: 4 seeds: a verdict takes 5"]
+    assert undecidable(design([], num_seeds=1), {}) == []
+    many = undecidable(design([COLLAPSED, *[greater(text=str(i)) for i in range(7)]]), {})
     assert many == [
         "note: 5 seeds that all agree give 'C' p = 0.0079: no verdict, unless 2 of the 8 claims are clearer"
     ]
@@ -81,3 +81,11 @@ def test_seeds_that_cannot_decide_are_said() -> None:
 def test_what_the_command_takes_from_the_arms_is_said(fixed: tuple[str, ...], said: str | None) -> None:
     lines = replaced(design(fixed=fixed))
     assert len(lines) == (said is not None) and all(str(said) in line and line.startswith("warning") for line in lines)
+
+
+def test_a_claim_about_an_arm_without_runs_is_said_to_have_no_verdict() -> None:
+    gone = {"plain": "excluded: dense", "R2, no clip": "the same as MiniRL"}
+    assert undecidable(design([greater(), COLLAPSED]), gone) == [
+        "note: claim 'T' has no verdict here: plain is excluded: dense",
+        "note: claim 'C' has no verdict here: “R2, no clip” is the same as MiniRL",
+    ]

@@ -113,7 +113,7 @@ def test_every_figure_is_there_at_four_scales(name: str) -> None:
     """With so few claims that five seeds can decide one about collapse."""
     file = read(names()[name])
     assert set(file.scales) == set(SCALES) == set(choices("experiment"))
-    assert not any("whatever" in line for line in undecidable(expand(file, "toy", NOTHING)))
+    assert not any("whatever" in line for line in undecidable(expand(file, "toy", NOTHING), {}))
 
 
 def test_nothing_that_a_scale_decides_is_said_for_all_scales() -> None:
