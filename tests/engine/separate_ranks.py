@@ -1,0 +1,53 @@
+"""A rank of a trainer beside a separate vLLM, under torchrun: what each load and rollout gave, as JSON in a folder."""
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+import torch
+from teacher_forcing import EOS, some_prompts, teacher_forced, tiny_model, vllm_config
+
+from minirl.config import Placement
+from minirl.engine import vllm_engine, vllm_placement, vllm_server
+from minirl.types import Sampling
+from minirl.world import World
+
+
+def on_a_cpu() -> None:
+    """NCCL's place is taken by a store, and GPUs are neither counted nor assigned."""
+    vllm_engine.require(vllm_config())
+    import store_transport
+
+    from minirl.engine import vllm_transfer
+
+    settings = vllm_placement.Separate.settings
+    vllm_engine.refuse_few_devices = lambda engine, count: None
+    vllm_placement.Separate.settings = lambda self: settings(self) | {"device_ids": None}
+    vllm_server.WORKER = f"{store_transport.__name__}.WorkerExtension"
+    # packing is done by CUDA streams
+    vllm_transfer.NCCLTrainerInitInfo = partial(vllm_transfer.NCCLTrainerInitInfo, packed=False)
+
+
+def main(folder: Path) -> None:
+    world = World.join("cpu")
+    on_a_cpu()
+    vllm_engine.routers_of = lambda model: None  # on a CPU routes are tapped in the trainer's own process
+    models = [tiny_model(), tiny_model(init_seed=1)]
+    engine = vllm_engine.VllmEngine(models[0], engine=vllm_config(placement=Placement.separate), world=world)
+    sampling = Sampling(temperature=1.0, max_response_tokens=12, eos=EOS, seed=0, purpose="rollout")
+    prompts = some_prompts(5, 9, 1, 40)[2 * world.rank :][:2]
+    seen = []
+    for version, model in enumerate(models):
+        engine.load_parameters(model.state_dict().items(), version)
+        batch = engine.generate(prompts, sampling, 4)
+        gap = (teacher_forced(model, batch).logprobs(batch.tokens, 1.0) - batch.rollout_logprobs)[batch.response_mask]
+        seen.append({"gap": float(gap.abs().max()), "positions": batch.positions.tolist(), "version": batch.version})
+    (folder / f"{world.rank}.json").write_text(json.dumps(seen))
+    engine.close()
+    world.leave()
+
+
+if __name__ == "__main__":  # vLLM starts its processes anew from this file
+    torch.set_num_threads(1)
+    main(Path(sys.argv[1]))

@@ -1,0 +1,255 @@
+"""Where vLLM runs: who is asked for whose prompts, in which order weights travel, and what is refused."""
+
+import inspect
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from teacher_forcing import EOS, some_prompts, tiny_model, vllm_config
+from torch import Tensor
+
+from minirl.config import ConfigError, Numerics, Placement
+from minirl.engine import vllm_engine, vllm_placement, vllm_server
+from minirl.engine.responses import Response, Routers
+from minirl.engine.vllm_placement import Colocated, Separate, placement
+from minirl.types import Prompt, Sampling
+from minirl.world import World
+
+CPU = torch.device("cpu")
+
+
+class OneOfMany(World):
+    """A rank whose fellows have the given prompts, and hear what rank 0 scatters."""
+
+    everyone: list[list[Prompt]]
+    scattered: list[Any] | None = None
+
+    def gather(self, value: Any) -> list[Any]:
+        assert value == self.everyone[self.rank]
+        return self.everyone
+
+    def scatter(self, values: Any) -> Any:
+        object.__setattr__(self, "scattered", values)
+        return "from rank 0" if values is None else values[self.rank]
+
+
+def rank(number: int, lengths: list[int]) -> OneOfMany:
+    """Rank `number` of a world whose ranks have so many prompts each."""
+    world, prompts = OneOfMany(number, len(lengths), CPU), some_prompts(*[3] * sum(lengths))
+    parts = [prompts[sum(lengths[:r]) :][: lengths[r]] for r in range(len(lengths))]
+    object.__setattr__(world, "everyone", parts)
+    return world
+
+
+class Asked:
+    """Answers each prompt with responses that name it; remembers which prompts it was asked for."""
+
+    def __init__(self, group_size: int) -> None:
+        self.group_size, self.positions = group_size, list[int]()
+
+    def __call__(self, prompts: Any) -> list[Response]:
+        self.positions += [prompt.position for prompt in prompts]
+        return [Response([p.position, j], [0.0, 0.0], False, None, None) for p in prompts for j in range(2)]
+
+
+def own(world: OneOfMany) -> list[list[int]]:
+    return [[prompt.position, j] for prompt in world.everyone[world.rank] for j in range(2)]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_ranks_that_share_an_engine_submit_the_same_prompts_and_keep_their_own(number: int) -> None:
+    world, asked = rank(number, [2, 1, 3, 2]), Asked(2)
+    placed = Colocated(vllm_config(tensor_parallel=2), world)
+    found = placed.respond(world.everyone[number], 2, asked)
+    pair = world.everyone[:2] if number < 2 else world.everyone[2:]
+    assert asked.positions == [prompt.position for part in pair for prompt in part]
+    assert [list(each.tokens) for each in found] == own(world)
+
+
+def test_ranks_with_an_engine_each_ask_for_their_own() -> None:
+    world, asked = rank(1, [2, 3]), Asked(2)
+    found = Colocated(vllm_config(), world).respond(world.everyone[1], 2, asked)
+    assert [list(each.tokens) for each in found] == own(world) and len(asked.positions) == 3
+
+
+def test_rank_0_asks_a_separate_engine_for_all() -> None:
+    world, asked = rank(0, [2, 1, 3]), Asked(2)
+    placed = Separate(vllm_config(placement=Placement.separate), world)
+    found = placed.respond(world.everyone[0], 2, asked)
+    assert placed.serves and len(asked.positions) == 6 and [list(each.tokens) for each in found] == own(world)
+    assert [len(part) for part in world.scattered or []] == [4, 2, 6]
+    other, unasked = rank(2, [2, 1, 3]), Asked(2)
+    placed = Separate(vllm_config(placement=Placement.separate), other)
+    assert placed.respond(other.everyone[2], 2, unasked) == "from rank 0" and not placed.serves
+    assert unasked.positions == [] and other.scattered is None
+
+
+@pytest.fixture
+def transfer_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_placement, "transfer", lambda backend: backend)
+    stand_in = SimpleNamespace(BACKEND="in process")
+    monkeypatch.setitem(sys.modules, "minirl.engine.vllm_worker", stand_in)
+    monkeypatch.setattr("minirl.engine.vllm_worker", stand_in, raising=False)
+
+
+@pytest.mark.usefixtures("transfer_by_name")
+def test_what_a_placement_asks_of_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    world = World(0, 4, CPU)
+    alone = placement(vllm_config(), World(0, 1, CPU)).settings()
+    assert alone == {"tensor_parallel_size": 1, "weight_transfer_config": "in process"}
+    monkeypatch.setenv("RANK", "0")
+    launched = placement(vllm_config(tensor_parallel=2), world).settings()
+    assert launched["distributed_executor_backend"] == "external_launcher" and launched["tensor_parallel_size"] == 2
+    assert placement(vllm_config(placement=Placement.separate, tensor_parallel=3), world).settings() == {
+        "tensor_parallel_size": 3,
+        "distributed_executor_backend": "mp",
+        "device_ids": [4, 5, 6],
+        "weight_transfer_config": "nccl",
+    }
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(0, r"torch sees no GPU here; use engine\.placement=colocated"), (5, r"4 GPUs .* are 6, torch sees 5")],
+)
+def test_a_separate_engine_needs_gpus_of_its_own(count: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    engine = vllm_config(placement=Placement.separate, tensor_parallel=2)
+    with pytest.raises(ConfigError, match=said):
+        vllm_placement.refuse_few_devices(engine, count)
+    vllm_placement.refuse_few_devices(engine, 6)
+    vllm_placement.refuse_few_devices(vllm_config(tensor_parallel=2), 0)
+
+
+def test_models_that_a_placement_cannot_serve() -> None:
+    with pytest.raises(ConfigError, match=r"engine\.tensor_parallel=3: must divide the 4 attention heads"):
+        vllm_engine.refuse_model(tiny_model(), vllm_config(tensor_parallel=3), CPU)
+    sinks = tiny_model()
+    sinks.config.model_type = "gpt_oss"
+    vllm_engine.refuse_model(sinks, vllm_config(), CPU)
+    with pytest.raises(ConfigError, match="loses parameters of gpt_oss"):
+        vllm_engine.refuse_model(sinks, vllm_config(placement=Placement.separate), CPU)
+
+
+def test_on_a_cpu_a_separate_engine_is_refused_before_a_model_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    enough = SimpleNamespace(LLM=type("LLM", (), dict.fromkeys(vllm_engine.METHODS)))
+    monkeypatch.setitem(sys.modules, "vllm", enough)
+    monkeypatch.setattr(vllm_engine, "find_spec", lambda name: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ConfigError, match=r"engine\.placement=separate: weights travel from GPU to GPU"):
+        vllm_engine.require(vllm_config(placement=Placement.separate))
+
+
+# --- against vLLM's own signatures -------------------------------------------------------------------------------
+
+
+class Recorder:
+    """An LLM that does nothing, with the signatures of the real one: a call that vLLM would not take fails here."""
+
+    def __init__(self, calls: list[str]) -> None:
+        from vllm import LLM
+
+        self.real, self.calls = LLM, calls
+
+    def __getattr__(self, name: str) -> Any:
+        signature = inspect.signature(getattr(self.real, name))
+
+        def noted(*args: object, **kwargs: object) -> object:
+            bound = signature.bind(self, *args, **kwargs).arguments
+            words = [str(bound[key]) for key in ("weight_version", "tags", "level") if key in bound]
+            self.calls.append(" ".join([name, *words]))
+            return {"reset_prefix_cache": True, "get_weight_version": "3"}.get(name)
+
+        return noted
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every call that a separate engine makes; the trainer's side of the transfer is vLLM's, up to NCCL."""
+    calls, state = list[str](), tiny_model().state_dict()
+
+    class Communicator:
+        def broadcast(self, tensor: Tensor, src: int, stream: object) -> None:
+            name = next((name for name, value in state.items() if value.data_ptr() == tensor.data_ptr()), "?")
+            calls.append(f"broadcast {name}")
+
+    from vllm.distributed.weight_transfer import nccl_engine
+
+    from minirl.engine import vllm_transfer
+
+    monkeypatch.setattr(nccl_engine, "open_trainer_endpoint", lambda info: Communicator())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
+    real = vllm_transfer.NCCLTrainerInitInfo
+    monkeypatch.setattr(vllm_transfer, "NCCLTrainerInitInfo", lambda **info: real(**info, packed=False))
+    monkeypatch.setattr(vllm_engine, "require", lambda engine: None)
+    monkeypatch.setattr(vllm_engine, "started", lambda *given: Recorder(calls))
+    monkeypatch.setattr(vllm_engine, "routers_of", lambda model: None)
+    monkeypatch.setattr(Separate, "settings", lambda self: {})
+    model = tiny_model()
+    engine = vllm_engine.VllmEngine(model, engine=vllm_config(placement=Placement.separate), world=World(0, 1, CPU))
+    engine.load_parameters(state.items(), 3)
+    calls.append(f"version {engine.version}")
+    return calls
+
+
+@pytest.mark.vllm
+def test_a_load_over_nccl_is_start_update_finish_and_every_parameter_in_between(recorded: list[str]) -> None:
+    sent = [call for call in recorded if call.startswith("broadcast")]
+    assert sent == [f"broadcast {name}" for name in tiny_model().state_dict()]
+    others = [call for call in recorded if call not in sent]
+    assert others == [
+        "init_weight_transfer_engine",
+        "start_weight_update",
+        "update_weights",  # in a thread of its own, beside the broadcasts
+        "finish_weight_update 3",
+        "reset_prefix_cache",
+        "get_weight_version",
+        "version 3",
+    ]
+    assert recorded.index("start_weight_update") < recorded.index(sent[0])
+    assert recorded.index(sent[-1]) < recorded.index("finish_weight_update 3")
+
+
+@pytest.mark.vllm
+def test_a_rank_without_an_engine_gathers_parameters_and_calls_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_engine, "require", lambda engine: None)
+    monkeypatch.setattr(vllm_engine, "started", None)
+    model, read = tiny_model(), list[str]()
+    engine = vllm_engine.VllmEngine(model, engine=vllm_config(placement=Placement.separate), world=World(1, 2, CPU))
+    engine.load_parameters(((name, read.append(name) or value) for name, value in model.state_dict().items()), 4)
+    assert read == list(model.state_dict()) and engine.version == 4
+    engine.rest()
+    engine.close()
+
+
+@pytest.mark.vllm
+def test_vllm_takes_every_setting_of_every_placement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each name is a parameter of LLM, or a field of the arguments that it passes on."""
+    from dataclasses import fields
+
+    from vllm import LLM
+    from vllm.engine.arg_utils import EngineArgs
+
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setattr("vllm.LLM", lambda **settings: settings)
+    known = set(inspect.signature(LLM.__init__).parameters) | {spec.name for spec in fields(EngineArgs)}
+    for name in Placement:
+        engine = vllm_config(
+            placement=name, tensor_parallel=2, numerics=Numerics.fp8, sleep=name is Placement.colocated
+        )
+        placed = placement(engine, World(0, 2, CPU)).settings()
+        asked = vllm_server.started(tiny_model(), engine, Routers((0,), 8, 2), torch.device("cuda"), placed)
+        assert set(asked) <= known
+        assert asked["quantization"] == "fp8" and asked["enable_return_routed_experts"] is True
+        assert asked["tensor_parallel_size"] == 2 and asked["enable_sleep_mode"] is engine.sleep
+
+
+@pytest.mark.vllm
+def test_sampling_is_what_vllm_takes() -> None:
+    sampling = Sampling(temperature=0.7, max_response_tokens=12, eos=EOS, seed=0, purpose="rollout")
+    asked = vllm_server.sampling_params(sampling, 5, 1)
+    assert (asked.temperature, asked.max_tokens, asked.logprobs, asked.stop_token_ids) == (0.7, 12, 0, [EOS])
