@@ -86,13 +86,15 @@ def train(
     grade: Callable[[Sequence[Prompt], RolloutBatch], Rewards],
     evaluate: Callable[[Policy], Mapping[str, float]],
     verify: Callable[[RolloutBatch, OldPolicy], None],
+    judge: Callable[[], None],
     leave: Callable[[], bool],
     tracker: Tracker,
     world: World,
     clock: Clock,
 ) -> None:
-    """From policy.version to plan.num_updates. Raises Diverged and Degenerate: results, recorded by the caller; Left
-    after the step in which `leave` says, on every rank, that somebody has asked for it: what was done is saved."""
+    """From policy.version to plan.num_updates. Raises Diverged, Degenerate and (by `judge`, which looks at the rows
+    after every step) Collapsed: results, recorded by the caller; Left after the step in which `leave` says, on every
+    rank, that somebody has asked for it: what was done is saved."""
     begun = policy.version
     while policy.version < plan.num_updates:
         start = policy.version
@@ -139,6 +141,7 @@ def train(
             if weight < VANISHED:
                 raise Degenerate(version, f"the mean importance weight is {weight:.1e}")
 
+        judge()
         leaving = leave() and policy.version < plan.num_updates
         if leaving or plan.saves_at(policy.version):
             with clock("save"):

@@ -30,12 +30,12 @@ from minirl.compose import conf_dir, explanation, read, register_schema
 from minirl.config import Config, ConfigError, TargetMissed
 from minirl.engine.registry import build as build_engine
 from minirl.engine.registry import require as require_engine
-from minirl.evaluate import Evaluator
+from minirl.evaluate import Evaluator, RecordedEvaluator
 from minirl.grading import grade
 from minirl.identity import identity
-from minirl.interfaces import Algorithm, Engine, Policy, Task, Tracker
+from minirl.interfaces import Algorithm, Engine, Policy, Task
+from minirl.lookout import Lookout, lookout
 from minirl.loop import Left, Plan, train
-from minirl.metrics.collapse import collapse_onset
 from minirl.models.content import content_hash
 from minirl.policy.build import build as build_policy
 from minirl.policy.checkpoint import newest
@@ -44,10 +44,18 @@ from minirl.signals import Leave
 from minirl.tasks.registry import build as build_task
 from minirl.tracking.console import ConsoleTracker
 from minirl.tracking.registry import build as build_tracker
-from minirl.types import Degenerate, Diverged, Sampling
+from minirl.types import Collapsed, Degenerate, Diverged, Sampling
 from minirl.validate import validate
 from minirl.watch import WatchedEngine
 from minirl.world import World
+
+# what ends the loop before its last update, or after it
+ENDINGS = {
+    Collapsed: State.collapsed,
+    Diverged: State.diverged,
+    Degenerate: State.degenerate,
+    Left: State.interrupted,
+}
 
 
 def run(cfg: DictConfig, overrides: list[str]) -> State:
@@ -120,11 +128,11 @@ def _description(config: Config, overrides: list[str]) -> dict[str, Any]:
 
 
 def _ending(training: Callable[[], State]) -> tuple[State, str]:
-    """How the loop ended, and why: divergence and degeneration are results, on every rank."""
+    """How the loop ended, and why: collapse, divergence and degeneration are results, on every rank."""
     try:
         return training(), ""
-    except (Diverged, Degenerate, Left) as ending:
-        return _named(ending), str(ending)
+    except tuple(ENDINGS) as ending:
+        return ENDINGS[type(ending)], str(ending)
 
 
 def _recorded(record: RunRecord, description: dict[str, Any], training: Callable[[], State]) -> State:
@@ -163,8 +171,8 @@ class Wired:
     algo: Algorithm
     policy: Policy
     engine: Engine
-    evaluate: Evaluator
-    tracker: Tracker
+    evaluate: RecordedEvaluator
+    tracker: Lookout
 
 
 def _wired(config: Config, start: Path, name: str, folder: Path, world: World) -> Wired:
@@ -174,12 +182,15 @@ def _wired(config: Config, start: Path, name: str, folder: Path, world: World) -
     latest = newest(folder / "checkpoints")
     if latest is not None:
         trainee.policy.load(latest)
-    tracker = ConsoleTracker(build_tracker(config, folder, name, world.rank), config.num_updates, world.rank)
+    shown = ConsoleTracker(build_tracker(config, folder, name, world.rank), config.num_updates, world.rank)
+    tracker = lookout(config, folder, shown, world)
     tracker.truncate(trainee.policy.version)
     engine: Engine = build_engine(config, trainee.model(), pad=task.pad, world=world)
     if config.engine.max_rollout_seconds is not None and world.rank == 0:
         engine = WatchedEngine(engine, RunRecord(folder), config.engine.max_rollout_seconds)
-    evaluator = Evaluator(config, task, trainee.model(), world)
+    evaluator = RecordedEvaluator(
+        Evaluator.of(config, task, model=trainee.model, rollouts=lambda: engine, world=world), folder
+    )
     return Wired(task, build_algorithm(config.algo), trainee.policy, engine, evaluator, tracker)
 
 
@@ -197,15 +208,16 @@ def _train(config: Config, start: Path, name: str, folder: Path, world: World, l
             grade=partial(grade, wired.task, max_error_rate=config.task.max_verifier_error_rate, world=world),
             evaluate=wired.evaluate,
             verify=self_check(config, RunRecord(folder), wired.policy.version, world),
+            judge=wired.tracker.judge,
             leave=leave,
             tracker=wired.tracker,
             world=world,
             clock=Clock(),
         )
-        onset = _collapse(folder, config.metrics.collapse_margin) if world.rank == 0 else None  # who has the rows
-        ending = State.finished if onset is None else State.collapsed
-    except (Diverged, Degenerate, Left) as result:
-        ending = _named(result)
+        wired.tracker.conclude()
+        ending = State.finished
+    except tuple(ENDINGS) as result:
+        ending = ENDINGS[type(result)]
         raise
     except KeyboardInterrupt:
         ending = State.interrupted
@@ -214,10 +226,6 @@ def _train(config: Config, start: Path, name: str, folder: Path, world: World, l
         wired.engine.close()
         wired.tracker.close(ending)
     return ending
-
-
-def _named(ending: Diverged | Degenerate | Left) -> State:
-    return {Diverged: State.diverged, Degenerate: State.degenerate, Left: State.interrupted}[type(ending)]
 
 
 def _plan(config: Config, eos: int, checkpoints: Path) -> Plan:
@@ -242,14 +250,6 @@ def _plan(config: Config, eos: int, checkpoints: Path) -> Plan:
         ),
         checkpoints=checkpoints,
     )
-
-
-def _collapse(folder: Path, margin: float) -> int | None:
-    """The version from which the run's own evaluations say that it collapsed, if they do."""
-    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [row for row in map(json.loads, lines) if "eval/avg" in row]
-    versions, scores, errors = ([row[name] for row in rows] for name in ("version", "eval/avg", "eval/se"))
-    return collapse_onset(versions, scores, errors, margin=margin)
 
 
 def _last_version(record: RunRecord) -> int:

@@ -307,3 +307,11 @@ class Degenerate(Exception):
     def __init__(self, version: int, what: str) -> None:
         super().__init__(f"{what} at update {version}")
         self.version = version
+
+
+class Collapsed(Exception):
+    """The evaluation fell at update `version` and did not recover: a result of the run."""
+
+    def __init__(self, version: int, what: str) -> None:
+        super().__init__(what)
+        self.version = version

@@ -26,7 +26,7 @@ FLOORS = (
     ("sft",),
     ("coldstart",),
     ("run", "examine"),
-    ("doctor",),
+    ("doctor", "curate"),
     ("report",),
     ("sweep",),
     ("hydra_plugins", "completion"),

@@ -130,6 +130,7 @@ def played(stage: Stage, num_mini_batches: int, num_updates: int, leaves_at: int
         grade=stage.grade,
         evaluate=stage.evaluate,
         verify=lambda rollouts, old: stage.calls.append(("verify", stage.version)),
+        judge=lambda: stage.calls.append(("judge", stage.version)),
         leave=lambda: leaves_at is not None and stage.version >= leaves_at,
         tracker=stage,
         world=World(0, 1, torch.device("cpu")),
@@ -149,6 +150,7 @@ def test_one_step_in_the_order_of_the_paper():
         ("verify", 0),
         ("update", 0, 0),
         ("update", 1, 1),
+        ("judge", 2),
         ("save", 2),
         ("eval", 2),
     ]
@@ -181,7 +183,7 @@ def test_a_run_that_is_asked_to_leave_saves_at_the_end_of_the_step_and_goes_on_f
     stage = Stage()
     with pytest.raises(Left, match="saved at update 2"):
         played(stage, 2, 8, leaves_at=1)
-    assert stage.calls[-2:] == [("update", 1, 1), ("save", 2)] and sorted(stage.rows) == [0, 1]
+    assert stage.calls[-2:] == [("judge", 2), ("save", 2)] and sorted(stage.rows) == [0, 1]
     played(stage, 2, 8)
     assert sorted(stage.rows) == list(range(9)) and stage.positions == list(range(8 * 3))
 

@@ -1,24 +1,19 @@
-"""Has a run collapsed, and which metric left its usual range first? Works on rows of metrics.jsonl, without torch."""
+"""Has a run collapsed, since when, and which metric left its usual range first? Works on rows of metrics.jsonl, without
+torch. Every threshold is in standard errors of the run's own figures: one code for every scale.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from minirl.metrics.alarms import Alarm, Row, alarms, reward_drop, trailing_mean
+
 SMOOTHED_EVALUATIONS = 3
-SMOOTHED_ROWS = 5  # a warning looks at the mean of this many rows,
-EARLY_ROWS = 10  # against the mean of the first this many (fewer in runs of under 40 rows: a quarter of them)
-
-
-def trailing_mean(values: Sequence[float], window: int) -> np.ndarray:
-    """mean of values[i - window + 1 .. i]; of what there is for the first window - 1 entries."""
-    upto = np.concatenate([[0.0], np.cumsum(np.asarray(values, dtype=np.float64))])
-    ends = np.arange(1, len(upto))
-    starts = np.maximum(ends - window, 0)
-    return (upto[ends] - upto[starts]) / (ends - starts)
+PATIENCE = 3  # evaluations in a row that must be below before a run is stopped: dips of two have recovered
 
 
 def collapse_onset(
@@ -33,89 +28,82 @@ def collapse_onset(
     must not turn the smallest difference into a collapse. Fewer than 3 evaluations cannot tell a collapse from one bad
     evaluation: None.
     """
-    if len(scores) < SMOOTHED_EVALUATIONS:
+    below = _below(scores, errors, margin)
+    if len(scores) < SMOOTHED_EVALUATIONS or not below[-1]:
         return None
+    return int(versions[_stretch(below)])
+
+
+def _below(scores: Sequence[float], errors: Sequence[float], margin: float) -> np.ndarray:
+    """[n] bool: after the peak, and more than `margin` standard errors below it."""
+    if not len(scores):
+        return np.zeros(0, dtype=bool)
     smoothed = trailing_mean(scores, SMOOTHED_EVALUATIONS)
     peak = int(np.argmax(smoothed))
-    error = math.sqrt(float(np.mean(np.square(errors))))
-    below = smoothed < smoothed[peak] - margin * error
+    below = smoothed < smoothed[peak] - margin * _error(errors)
     below[: peak + 1] = False
-    if not below[-1]:
-        return None
-    onset = len(below) - int(np.argmin(below[::-1]))  # the first of the unbroken stretch that ends the run
-    return int(versions[onset])
+    return below
 
 
-Range = tuple[float, float]
+def _error(errors: Sequence[float]) -> float:
+    return math.sqrt(float(np.mean(np.square(errors))))
 
 
-def within(low: float, high: float) -> Callable[[float], Range]:
-    """The same range for every run."""
-    return lambda early: (low, high)
-
-
-def scaled(low: float, high: float) -> Callable[[float], Range]:
-    """A range in multiples of the run's early level."""
-    return lambda early: (low * early, high * early)
-
-
-def above_by(rise: float) -> Callable[[float], Range]:
-    """At most `rise` above the run's early level."""
-    return lambda early: (-math.inf, early + rise)
-
-
-def below_multiple(factor: float, floor: float) -> Callable[[float], Range]:
-    """At most `factor` times the early level, and anything below `floor`: three times nothing is no alarm."""
-    return lambda early: (-math.inf, max(factor * early, floor))
-
-
-# Warnings, not verdicts: each of them also trips in some healthy runs (entropy falls in every run that sharpens).
-# Entropy and KL: arXiv 2512.01374, read off its figures. extreme_tokens: arXiv 2510.11370. Correct responses that the
-# trainer finds unlikely: measured on toy models, 3 to 11 updates before the reward falls.
-BANDS: dict[str, Callable[[float], Range]] = {
-    "mismatch/seq_log_ratio_correct": within(-0.3, math.inf),
-    "mismatch/kl_k1": below_multiple(3.0, 1e-3),
-    "mismatch/extreme_tokens": within(-math.inf, 0.1),
-    "entropy/mean": scaled(0.5, 1.5),
-    "length/repetition": above_by(0.3),
-    "length/truncated": above_by(0.3),
-}
+def _stretch(below: np.ndarray) -> int:
+    """Where the unbroken stretch begins that ends the run; the peak is never below, so there is one."""
+    return len(below) - int(np.argmin(below[::-1]))
 
 
 @dataclass(frozen=True)
-class Alarm:
-    """`metric` left [low, high] at `version`, with this (smoothed) value."""
+class Collapse:
+    """onset: version of the first evaluation of the fall · first: the metric that left its band first and was still
+    outside at the onset, None where none was · last_good: version of the last evaluation before the fall that was
+    within one standard error of the peak · confirmed: long enough and in the training reward too."""
 
-    metric: str
-    version: int
-    value: float
-    low: float
-    high: float
+    onset: int
+    first: Alarm | None
+    last_good: int
+    confirmed: bool
 
-    @property
-    def direction(self) -> str:
-        return "above" if self.value > self.high else "below"
+    def __str__(self) -> str:
+        before = f"first out of its band: {self.first}" if self.first is not None else "no metric left its band before"
+        return f"collapsed at update {self.onset}; {before}; last good evaluation at update {self.last_good}"
 
 
-def alarm(rows: Sequence[Mapping[str, float]], metric: str) -> Alarm | None:
-    """The first time that the 5-row mean of `metric` leaves its band after the early rows, if it does.
-
-    Rows without the metric are skipped. Whatever is out of an absolute band from the start is reported at once.
-    """
-    seen = [(int(row["version"]), float(row[metric])) for row in rows if row.get(metric) is not None]
-    num_early = min(EARLY_ROWS, max(1, len(seen) // 4))
-    if len(seen) <= num_early:
+def collapse(rows: Sequence[Row], *, margin: float, early: int) -> Collapse | None:
+    """What the rows so far say; early: steps that tell what is usual (`alarms.early_steps`)."""
+    versions, scores, errors = evaluations(rows)
+    onset = collapse_onset(versions, scores, errors, margin=margin)
+    if onset is None:
         return None
-    smoothed = trailing_mean([value for _, value in seen], min(SMOOTHED_ROWS, num_early))
-    early = float(np.mean([value for _, value in seen[:num_early]]))
-    low, high = BANDS[metric](early)
-    for (version, _), value in list(zip(seen, smoothed.tolist(), strict=True))[num_early - 1 :]:
-        if not low <= value <= high:
-            return Alarm(metric, version, value, low, high)
-    return None
+    lasting = len(_below(scores, errors, margin)) - versions.index(onset)
+    drop = reward_drop(rows, margin)
+    return Collapse(
+        onset=onset,
+        first=first_out(rows, onset, early),
+        last_good=last_good(versions, scores, errors, before=onset),
+        confirmed=lasting >= PATIENCE and drop is not None and drop.lasts,
+    )
 
 
-def alarms(rows: Sequence[Mapping[str, float]]) -> list[Alarm]:
-    """All metrics that left their band, the first one first; of those that left together, in the order of BANDS."""
-    raised = [found for metric in BANDS if (found := alarm(rows, metric)) is not None]
-    return sorted(raised, key=lambda found: found.version)
+def evaluations(rows: Sequence[Row]) -> tuple[list[int], list[float], list[float]]:
+    """(versions, scores, standard errors) of the rows that have an evaluation."""
+    seen = [row for row in rows if row.get("eval/avg") is not None and row.get("eval/se") is not None]
+    return [int(row["version"]) for row in seen], [row["eval/avg"] for row in seen], [row["eval/se"] for row in seen]
+
+
+def first_out(rows: Sequence[Row], onset: int, early: int) -> Alarm | None:
+    """Of the metrics that are outside their band at the onset, the one that has been so for longest."""
+    lasting = [raised for raised in alarms([row for row in rows if row["version"] <= onset], early) if raised.lasts]
+    return min(lasting, key=lambda raised: raised.version, default=None)
+
+
+def last_good(versions: Sequence[int], scores: Sequence[float], errors: Sequence[float], *, before: int) -> int:
+    """The last version before `before` whose smoothed evaluation is within one standard error of the peak until
+    then; of equal ones the newest."""
+    count = sum(version < before for version in versions)
+    if not count:
+        return versions[0]
+    smoothed = trailing_mean(scores[:count], SMOOTHED_EVALUATIONS)
+    good = np.flatnonzero(smoothed >= smoothed.max() - _error(errors))
+    return versions[int(good[-1])]

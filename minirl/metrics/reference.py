@@ -19,7 +19,8 @@ from types import ModuleType
 from typing import get_type_hints
 
 import minirl
-from minirl.metrics.collapse import BANDS, alarm, alarms, collapse_onset
+from minirl.metrics.alarms import BANDS, Band, alarm, alarms
+from minirl.metrics.collapse import collapse_onset
 from minirl.metrics.statistics import Family
 
 PACKAGE = Path(minirl.__file__).parent
@@ -113,10 +114,8 @@ def page() -> str:
         lines += [f"## {prefix.rstrip('/')}", "", docstring(file, name), ""]
     lines += ["## Collapse", "", inspect.getdoc(collapse_onset) or "", ""]
     lines += ["## Warnings", "", inspect.getdoc(alarms) or "", "", inspect.getdoc(alarm) or "", ""]
-    lines += ["| metric | its band, for the early levels 0.001, 0.1 and 1 |", "|---|---|"]
-    for name, band in BANDS.items():
-        ranges = ", ".join("{:g} to {:g}".format(*band(early)) for early in (1e-3, 0.1, 1.0))
-        lines.append(f"| `{name}` | {ranges} |")
+    lines += [inspect.getdoc(Band) or "", "", "| metric | a warning |", "|---|---|"]
+    lines += [f"| `{name}` | {band} |" for name, band in BANDS.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -13,9 +13,11 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 
 from minirl.config import ConfigError
+from minirl.record import write_atomically
 from minirl.world import World
 
 UNFINISHED = ".unfinished"  # suffix of a folder that is being written
+GOOD = "last_good"  # a file beside the checkpoints: the last version that is known to be good
 METADATA = ".metadata"  # what stands where: torch pickles it
 # all that the description of a checkpoint is made of, beside dtypes; nothing here acts when it is called
 DESCRIPTION = {
@@ -50,6 +52,28 @@ def newest(checkpoints: Path) -> Path | None:
     return found[max(found)] if found else None
 
 
+def mark_good(checkpoints: Path, version: int) -> None:
+    """Pruning keeps the newest checkpoint that is not newer than this version."""
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    write_atomically(checkpoints / GOOD, f"{version}\n")
+
+
+def good(checkpoints: Path) -> Path | None:
+    """The newest checkpoint of a version that is known to be good, if there is one."""
+    mark = checkpoints / GOOD
+    limit = int(mark.read_text(encoding="utf-8")) if mark.exists() else -1
+    found = {version: path for version, path in numbered(checkpoints).items() if version <= limit}
+    return found[max(found)] if found else None
+
+
+def prune(checkpoints: Path, num_checkpoints: int) -> None:
+    """Keeps the newest `num_checkpoints`, and the last good one."""
+    found, kept = numbered(checkpoints), good(checkpoints)
+    for old in sorted(found)[: -max(num_checkpoints, 1)]:
+        if found[old] != kept:
+            shutil.rmtree(found[old])
+
+
 def save(state: dict[str, Any], checkpoints: Path, version: int, *, num_checkpoints: int, world: World) -> None:
     """Writes checkpoints/<version>: complete or absent, whenever the process dies. Older ones go only afterwards."""
     target, draft = checkpoints / str(version), checkpoints / f"{version}{UNFINISHED}"
@@ -64,9 +88,7 @@ def save(state: dict[str, Any], checkpoints: Path, version: int, *, num_checkpoi
         if target.exists():
             shutil.rmtree(target)
         draft.rename(target)
-        found = numbered(checkpoints)
-        for old in sorted(found)[: -max(num_checkpoints, 1)]:
-            shutil.rmtree(found[old])
+        prune(checkpoints, num_checkpoints)
     world.barrier()
 
 
