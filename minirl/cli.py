@@ -249,6 +249,26 @@ def coldstart(context: typer.Context, overrides: Overrides = None, config_dir: C
         typer.echo(folder.resolve())
 
 
+@app.command()
+def curate(
+    context: typer.Context,
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="The .parquet or .jsonl file to write.")],
+    overrides: Overrides = None,
+    config_dir: ConfigDirs = None,
+) -> None:
+    """The training problems that the cold start solves sometimes: the others give no gradient."""
+    with reported(context):
+        from minirl.compose import load
+        from minirl.validate import validate
+
+        config = load(overrides or [], config_dir or ())
+        validate(config)
+
+        from minirl.curate import curate as measured
+
+        measured(config, target, typer.echo)
+
+
 @app.command(name="eval")
 def evaluate(
     context: typer.Context,

@@ -12,9 +12,10 @@ from typing import Any
 from minirl.config import ConfigError
 from minirl.record import RunRecord, State
 from minirl.suggest import did_you_mean
-from minirl.sweep.outcome import is_alive
+from minirl.sweep.outcome import Life, life
 from minirl.sweep.plan import PLAN
 
+QUEUE = "queue.json"  # in the run's folder: the job that it has with a scheduler
 TAIL_BYTES = 1 << 16  # of metrics.jsonl: some fifty rows, enough to know the pace
 
 
@@ -22,7 +23,9 @@ class Standing(StrEnum):
     """What a cell may be besides a `record.State`."""
 
     pending = "pending"
-    lost = "lost"
+    queued = "queued"  # with a scheduler
+    lost = "lost"  # it was running, and its process is gone
+    unknown = "unknown"  # it is running on another host, as its record says, and has been silent for long
     same = "same"
     excluded = "excluded"
 
@@ -75,9 +78,7 @@ def run_status(folder: Path, arm: str, seed: int) -> Status:
     """A run by its folder."""
     run, rows = RunRecord(folder), last_rows(folder / "metrics.jsonl")
     record = run.read()
-    state = record.get("state", Standing.pending)
-    if state == State.running and not is_alive(run):
-        state = Standing.lost
+    state, remark = standing(run)
     num_updates = record.get("num_updates")
     done = rows[-1]["version"] + 1 if rows else 0
     return Status(
@@ -90,9 +91,27 @@ def run_status(folder: Path, arm: str, seed: int) -> Status:
         reward=_last(rows, "reward/mean"),
         score=_last(rows, "eval/avg"),
         cpu_seconds=record.get("cpu_seconds") or 0.0,
-        remark="its process is gone: repeat the command to go on" if state == Standing.lost else record.get("reason"),
+        remark=remark,
         folder=str(folder),
     )
+
+
+def standing(run: RunRecord) -> tuple[State | Standing, str | None]:
+    """How the run stands, and why."""
+    record = run.read()
+    state: State | Standing = State(record["state"]) if record else Standing.pending
+    remark = record.get("reason")
+    if state == State.running:
+        found = life(run)
+        if found is Life.unknown:
+            silent = f"no sign of life from {record['host']} for {run.silence() / 60:.0f} minutes"
+            return Standing.unknown, f"{silent}: repeat the command to take it up"
+        if found is Life.gone:
+            state, remark = Standing.lost, "its process is gone: repeat the command to go on"
+    if state in (Standing.pending, Standing.lost, State.interrupted) and (run.folder / QUEUE).exists():
+        note = json.loads((run.folder / QUEUE).read_text(encoding="utf-8"))
+        return Standing.queued, f"{note['cluster']} job {note['job']}"
+    return state, remark
 
 
 def last_rows(path: Path) -> list[dict[str, Any]]:
@@ -164,3 +183,11 @@ def find_run(name: str, outputs: Path) -> Path:
     if name not in known:
         raise ConfigError(f"{name}: no run of this name in {outputs}{did_you_mean(name, known)}")
     return known[name]
+
+
+def find_runs(name: str, outputs: Path) -> list[Path]:
+    """The folders of a sweep's runs, or of one run. Raises ConfigError."""
+    try:
+        return [find_run(name, outputs)]
+    except ConfigError:
+        return sorted(path.parent for path in find_sweep(name, outputs).glob("*/run.json"))

@@ -12,6 +12,9 @@ from minirl.tracking.jsonlines import JsonLines
 class Mirror(Protocol):
     """Gets each row after it has been written, as it was written."""
 
+    def begin(self, version: int) -> None:
+        """Once, before the first row: the run starts at `version`, and the files hold what is before it."""
+
     def row(self, row: Mapping[str, object]) -> None: ...
 
     def samples(self, version: int, rows: Sequence[Mapping[str, object]]) -> None: ...
@@ -72,9 +75,11 @@ class LocalTracker:
             mirror.histograms(version, counts)
 
     def truncate(self, version: int) -> None:
-        """Moves what was written of `version` and later to `*.cut.jsonl`: the run makes it again."""
+        """Begins at `version`: what was written of it and later moves to `*.cut.jsonl`, for the run makes it again."""
         for file in (self._metrics, self._samples, self._histograms):
             file.cut(version)
+        for mirror in self._mirrors:
+            mirror.begin(version)
 
     def close(self, ending: str) -> None:
         """Writes the row that is still open (a stopped run's last evaluation) and lets go of the files."""

@@ -7,10 +7,12 @@ from pathlib import Path
 
 from minirl.config import Config
 from minirl.interfaces import Tracker
-from minirl.tracking.local import LocalTracker
+from minirl.record import RunRecord
+from minirl.tracking.designation import Designation, of_training
+from minirl.tracking.local import LocalTracker, Mirror
 from minirl.tracking.wandb import WandbMirror
 
-MIRRORS = {"local": (), "wandb": (WandbMirror,)}
+MIRRORS: dict[str, tuple[type[WandbMirror], ...]] = {"local": (), "wandb": (WandbMirror,)}
 
 
 class SilentTracker:
@@ -36,4 +38,15 @@ def build(config: Config, folder: Path, identity: str, rank: int) -> Tracker:
     """
     if rank != 0:
         return SilentTracker()
-    return LocalTracker(folder, [mirror(config, folder, identity) for mirror in MIRRORS[config.tracker.name]])
+    return LocalTracker(folder, _mirrors(config, folder, of_training(config, identity, RunRecord(folder).read())))
+
+
+def build_aside(config: Config, folder: Path, designation: Designation, rank: int) -> Tracker:
+    """For what is no training run (a cold start, an evaluation): its rows are kept only to be mirrored."""
+    mirrors = _mirrors(config, folder, designation) if rank == 0 else []
+    return LocalTracker(folder, mirrors) if mirrors else SilentTracker()
+
+
+def _mirrors(config: Config, folder: Path, designation: Designation) -> list[Mirror]:
+    tracker = config.tracker
+    return [] if tracker.mode == "disabled" else [of(tracker, folder, designation) for of in MIRRORS[tracker.name]]

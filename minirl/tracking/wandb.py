@@ -1,168 +1,145 @@
-"""Weights & Biases: a mirror of metrics.jsonl. It may fail, be offline or be away; the run goes on."""
+"""Weights & Biases: a mirror of metrics.jsonl. It may fail, be slow, be offline or be away; the run goes on."""
 
 from __future__ import annotations
 
 import logging
-import math
-import re
+import queue
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+from minirl.config import TrackerConfig
+from minirl.metrics.collapse import collapse_onset
+from minirl.record import State
+from minirl.tracking.designation import Designation
+from minirl.tracking.kept import Counts, Kept
+from minirl.tracking.wandb_run import (
+    ARTIFACT_SECONDS,
+    FINISH_SECONDS,
+    INIT_SECONDS,
+    WandbRun,
+    require_key,
+)
 
-from minirl.config import Config, ConfigError
-from minirl.record import RunRecord, State
-
-INIT_SECONDS = 60.0  # for a server to answer before the run goes on offline
-FINISH_SECONDS = 600.0  # for the last rows to arrive before they are left to `wandb sync`
-BEST = ("eval/avg", "reward/mean")  # the maximum is kept beside the last value
-RECORDED = ("sweep", "arm", "overrides", "horizons", "coldstart", "packages", "git")  # keys of run.json
+ARTIFACTS = {"checkpoint": "checkpoints", "rollouts": "rollouts"}  # tracker.artifacts: which folder of the run it is
+ENDINGS = {  # what is worth an alert
+    State.collapsed: "collapsed",
+    State.diverged: "diverged",
+    State.degenerate: "degenerated",
+    State.failed: "failed",
+}
 
 log = logging.getLogger(__name__)
 
 
-def designation(config: Config, identity: str) -> dict[str, Any]:
-    """What W&B finds a run by. The id is a function of what the run is, so a resumed run is the same W&B run."""
-    sweep, seed = config.run.group, config.seed
-    parts = [*([sweep] if sweep else []), identity, f"s{seed}"]
-    routing, numerics = config.algo.routing.value, config.engine.numerics.value
-    switches = [config.algo.name, config.model.name, config.task.name, routing, numerics]
-    return {
-        "id": re.sub(r"[^A-Za-z0-9_-]", "-", "-".join(parts)),
-        "name": f"{config.run.name or config.algo.name}-s{seed}",
-        "group": sweep,
-        "job_type": "train",
-        "tags": list(dict.fromkeys([*config.tracker.tags, *switches, f"N{config.num_mini_batches}"])),
-        "project": config.tracker.project,
-        "entity": config.tracker.entity,
-    }
-
-
-def description(config: Config, identity: str, record: Mapping[str, Any]) -> dict[str, Any]:
-    """The resolved configuration as a nested dictionary; what code made the run is under `record`."""
-    composed = OmegaConf.structured(config)
-    resolved: Any = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True, enum_to_str=True)
-    return resolved | {"record": {"identity": identity} | {name: record[name] for name in RECORDED if name in record}}
-
-
 class WandbMirror:
-    """Repeats each row to W&B with the version as its step. Offline by default; `wandb sync` sends it later.
+    """Tells W&B every row, in a thread of its own: whatever the library or the server does, nobody waits for it until
+    `close`, and there not for long. The first fault is told once, with how to send the run later.
 
-    A resumed run sends the rows after its checkpoint again: W&B keeps the first of each step online, and points of
-    the same version lie on one another offline.
+    Raises ConfigError where W&B shall be online and there is no key.
     """
 
-    def __init__(self, config: Config, folder: Path, identity: str) -> None:
-        problem = _server_problem() if config.tracker.mode == "online" else None
-        self._run: Any = None
-        self._folder = folder
-        facts = designation(config, identity)
-        facts["config"] = description(config, identity, RunRecord(folder).read())
-        self._guarded(lambda: self._start("offline" if problem else config.tracker.mode, facts))
-        if problem and self._run is not None:
-            log.warning("W&B cannot be reached (%s). To send this run later: %s", problem, self._sync())
+    def __init__(self, tracker: TrackerConfig, folder: Path, designation: Designation) -> None:
+        self._tracker, self._folder, self._designation = tracker, folder, designation
+        if tracker.mode == "online":
+            require_key()
+        self._run: WandbRun | None = None
+        self._faulty = False
+        self._watch = CollapseWatch(float(designation.config["metrics"]["collapse_margin"]))
+        self._acts: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="wandb", daemon=True)
+        self._thread.start()
 
-    def row(self, row: Mapping[str, object]) -> None:
-        values = {name: math.nan if value is None else value for name, value in row.items()}
-        self._tell(lambda run: run.log(values, step=row["version"]))
+    def begin(self, version: int) -> None:
+        """The run starts at `version`: what the files hold of earlier ones is told where W&B lacks it."""
+        kept = Kept.of(self._folder)
+        self._acts.put(lambda: self._open(version, kept))
+
+    def row(self, row: Mapping[str, Any]) -> None:
+        self._tell(lambda run: self._row(run, row))
 
     def samples(self, version: int, rows: Sequence[Mapping[str, object]]) -> None:
-        def tell(run: Any) -> None:
-            import wandb
+        self._tell(lambda run: run.samples(version, rows))
 
-            columns: list[str | int] = list(dict.fromkeys(name for row in rows for name in row))
-            cells = [[row.get(str(name)) for name in columns] for row in rows]
-            run.log({"samples": wandb.Table(columns=columns, data=cells)}, step=version)
-
-        self._tell(tell)
-
-    def histograms(self, version: int, counts: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
-        def tell(run: Any) -> None:
-            import numpy as np
-            import wandb
-
-            for name, (edges, numbers) in counts.items():
-                drawn = wandb.Histogram(np_histogram=(np.array(numbers), np.array(edges)))
-                run.log({f"histogram/{name}": drawn}, step=version)
-
-        self._tell(tell)
+    def histograms(self, version: int, counts: Counts) -> None:
+        self._tell(lambda run: run.histograms(version, counts))
 
     def close(self, ending: str) -> None:
-        def finish(run: Any) -> None:
-            run.summary["ending"] = ending
-            run.finish(exit_code=0 if State(ending).is_result else 1)
+        self._tell(lambda run: self._finish(run, State(ending)))
+        self._acts.put(None)
+        patience = INIT_SECONDS + (ARTIFACT_SECONDS if self._tracker.artifacts else FINISH_SECONDS)
+        self._thread.join(patience)
+        if self._thread.is_alive():
+            self._warn(f"no answer within {patience:.0f} s")
 
-        self._tell(finish)
-        self._run = None
+    def _open(self, version: int, kept: Kept) -> None:
+        if self._tracker.mode == "online":
+            try:
+                self._run = WandbRun.online(self._designation, self._tracker, self._folder, version)
+            except Exception as fault:  # the server is away, slow, or refuses the key
+                self._warn(_line(fault))
+        if self._run is None:
+            self._run = WandbRun.offline(self._designation, self._tracker, self._folder)
+        self._run.repeat(kept)
+        for row in kept.rows:
+            self._watch.sees(row)
 
-    def _start(self, mode: str, facts: dict[str, Any]) -> None:
-        import wandb
+    def _row(self, run: WandbRun, row: Mapping[str, Any]) -> None:
+        run.row(row)
+        onset = self._watch.sees(row)
+        if onset is not None:
+            text = f"eval/avg stays below its peak since update {onset}, by more than metrics.collapse_margin"
+            run.alert(f"{self._designation.name} is collapsing", text)
 
-        start: Callable[..., Any] = partial(
-            wandb.init,
-            **facts,
-            dir=self._folder,
-            resume="allow",
-            allow_val_change=True,  # a longer horizon is the same run
-            reinit="create_new",  # else a second run of this process would be logged into the first
-        )
-        settings = wandb.Settings(
-            console="off",  # log.txt has it
-            silent=True,
-            disable_git=True,  # the revision is in `record`
-            init_timeout=INIT_SECONDS,
-            finish_timeout=FINISH_SECONDS,
-            finish_timeout_raises=True,
-        )
-        self._run = start(mode=mode, settings=settings)
-        self._run.define_metric("version", hidden=True)
-        self._run.define_metric("*", step_metric="version")
-        for name in BEST:
-            self._run.define_metric(name, step_metric="version", summary="max,last")
+    def _finish(self, run: WandbRun, ending: State) -> None:
+        for kind in self._tracker.artifacts:
+            if (folder := self._folder / ARTIFACTS[kind]).is_dir():
+                run.artifact(kind, folder)
+        if ending in ENDINGS:
+            run.alert(f"{self._designation.name} {ENDINGS[ending]}", f"run.json in {self._folder} says why")
+        run.finish(ending)
 
-    def _tell(self, act: Callable[[Any], None]) -> None:
-        run = self._run
-        if run is not None:
-            self._guarded(lambda: act(run))
+    def _tell(self, act: Callable[[WandbRun], None]) -> None:
+        def told() -> None:
+            if self._run is not None:
+                act(self._run)
 
-    def _guarded(self, act: Callable[[], None]) -> None:
-        """A mirror that breaks is put away, once and aloud: no fault of it may cost a training run."""
-        try:
-            act()
-        except Exception as fault:  # whatever it is: the library talks to a service process and a server
-            kept = f" To send what it holds: {self._sync()}" if self._run is not None else ""
-            self._run = None
-            problem = f"{type(fault).__name__}: {_line(fault)}"
-            log.warning("W&B failed (%s). The run goes on; metrics.jsonl is complete.%s", problem, kept)
+        self._acts.put(told)
 
-    def _sync(self) -> str:
-        return f"wandb sync {Path(self._run.dir).parent}"
+    def _work(self) -> None:
+        """The thread: one act after another, until None. A mirror that breaks is put away, aloud."""
+        while (act := self._acts.get()) is not None:
+            try:
+                act()
+            except Exception as fault:  # whatever it is: the library talks to a service process and a server
+                self._run = None
+                self._warn(_line(fault))
+
+    def _warn(self, problem: str) -> None:
+        if not self._faulty:
+            self._faulty = True
+            text = "W&B failed (%s). The run goes on; metrics.jsonl is complete. To send it later: minirl sync %s"
+            log.warning(text, problem, self._folder)
 
 
-def _server_problem() -> str | None:
-    """Why the server cannot take the run now (it is away, or refuses the key), if it cannot.
+class CollapseWatch:
+    """Tells once, at the evaluation that shows it, that a run is collapsing."""
 
-    Raises ConfigError where no key is set, or none that could be one: bad input, found before anything is trained.
-    """
-    import wandb
+    def __init__(self, margin: float) -> None:
+        self._margin, self._told = margin, False
+        self._seen: list[tuple[int, float, float]] = []
 
-    wandb.setup(wandb.Settings(silent=True))
-    try:
-        found = wandb.login(prompt=False, verify=True)
-    except wandb.errors.AuthenticationError as fault:
-        problem = _line(fault)
-    else:
-        if not found:
-            raise ConfigError("tracker.mode=online needs a W&B key: set WANDB_API_KEY, or take tracker.mode=offline")
-        return None
-    try:
-        wandb.login(prompt=False, verify=False)  # looks at the key's form only
-    except wandb.errors.AuthenticationError:
-        raise ConfigError(f"tracker.mode=online: {problem}") from None
-    return problem
+    def sees(self, row: Mapping[str, Any]) -> int | None:
+        """The onset, the first time that this row's evaluation shows one."""
+        if self._told or row.get("eval/avg") is None or row.get("eval/se") is None:
+            return None
+        self._seen.append((row["version"], row["eval/avg"], row["eval/se"]))
+        versions, scores, errors = zip(*self._seen, strict=True)
+        onset = collapse_onset(versions, scores, errors, margin=self._margin)
+        self._told = onset is not None
+        return onset
 
 
 def _line(fault: Exception) -> str:
-    return " ".join(str(fault).split())
+    return f"{type(fault).__name__}: {' '.join(str(fault).split())}"

@@ -170,4 +170,4 @@ def test_kill_9_loses_no_written_row(tmp_path: Path) -> None:
     LocalTracker(tmp_path, [])
     versions = [row["version"] for row in rows(path)]
     assert versions == list(range(len(versions)))
-    assert len(versions) > 20
+    assert len(versions) > 10
