@@ -138,8 +138,8 @@ def read(path: Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def groups() -> list[str]:
-    """The config groups: algo, engine, experiment, ..."""
-    return sorted(folder.name for folder in conf_dir().iterdir() if folder.is_dir())
+    """The config groups: algo, engine, experiment, ... What is Hydra's own is set up for it, not chosen from here."""
+    return sorted(folder.name for folder in conf_dir().iterdir() if folder.is_dir() and folder.name != "hydra")
 
 
 def choices(group: str, config_dirs: Sequence[Path] = ()) -> dict[str, Path]:

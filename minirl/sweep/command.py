@@ -22,13 +22,13 @@ from minirl.sweep.devices import environments, gpus, num_slots
 from minirl.sweep.display import table
 from minirl.sweep.expand import Design, expand, improvise
 from minirl.sweep.job import PRELOAD
-from minirl.sweep.outcome import is_alive, last_words
+from minirl.sweep.outcome import Life, last_words, life
 from minirl.sweep.plan import Cell, PlannedArm
 from minirl.sweep.preflight import replaced, undecidable
 from minirl.sweep.processes import Nursery, cpu_seconds
 from minirl.sweep.request import EXPERIMENT, parse, scale
 from minirl.sweep.starts import StartFailed, made
-from minirl.sweep.status import Standing, read
+from minirl.sweep.status import QUEUE, Standing, read
 
 WAIT_SECONDS = 2.0  # between looks at runs of another process
 OK, FAILED, INTERRUPTED = 0, 1, 130
@@ -105,7 +105,7 @@ class SweepCommand:
     def _starts(self, arms: Sequence[PlannedArm]) -> dict[str, str]:
         run = arms[0].config.run
         nursery = Nursery(cuda=bool(gpus(run)), preload=PRELOAD)
-        return made(arms, nursery, environments(run, num_slots(run, self._jobs)), self._say)
+        return made(arms, nursery, environments(run, num_slots(run, self._jobs, 1), 1), self._say)
 
     @property
     def _jobs(self) -> int | None:
@@ -120,7 +120,7 @@ class SweepCommand:
         tried: set[str] = set()
         while True:
             open_cells = [cell for cell in own if cell.folder not in tried and not has_result(cell, horizons[cell.arm])]
-            free = [cell for cell in open_cells if not is_alive(_run(cell))]
+            free = [cell for cell in open_cells if is_free(cell)]
             if not open_cells:
                 return
             if not free:
@@ -164,6 +164,11 @@ def has_result(cell: Cell, num_updates: int) -> bool:
         return False
     stopped = state not in (State.finished, State.collapsed)  # early: going on would only stop again
     return stopped or record["num_updates"] >= num_updates
+
+
+def is_free(cell: Cell) -> bool:
+    """Whether the run may be handed to the launcher. A job of a scheduler may: the launcher finds it there."""
+    return life(_run(cell)) is not Life.alive or (Path(str(cell.folder)) / QUEUE).exists()
 
 
 def earlier(

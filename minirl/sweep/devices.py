@@ -6,7 +6,7 @@ import os
 from itertools import cycle, islice
 from pathlib import Path
 
-from minirl.config import RunConfig
+from minirl.config import ConfigError, RunConfig
 
 
 def visible_gpus() -> list[str]:
@@ -22,16 +22,24 @@ def gpus(run: RunConfig) -> list[str]:
     return [] if run.device == "cpu" else visible_gpus()
 
 
-def num_slots(run: RunConfig, asked: int | None) -> int:
-    """Runs side by side: as asked, else one per GPU, else one per `run.num_threads` cores."""
+def num_slots(run: RunConfig, asked: int | None, processes: int) -> int:
+    """Runs side by side: as asked, else one per `processes` GPUs, else per `processes` x `run.num_threads` cores."""
+    names = gpus(run)
+    if names and len(names) < processes:
+        raise ConfigError(f"hydra.launcher.processes={processes}: this machine has {len(names)} GPUs for a run's ranks")
     cores = len(os.sched_getaffinity(0))
-    return asked or len(gpus(run)) or max(cores // run.num_threads, 1)
+    return asked or len(names) // processes or max(cores // (run.num_threads * processes), 1)
 
 
-def environments(run: RunConfig, slots: int) -> list[dict[str, str]]:
-    """What the processes of each slot have in their environment: threads, and a GPU where there are any."""
-    threads = {name: str(run.num_threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+def threads(run: RunConfig) -> dict[str, str]:
+    """What every process of a run has in its environment."""
+    return {name: str(run.num_threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+
+
+def environments(run: RunConfig, slots: int, processes: int) -> list[dict[str, str]]:
+    """What the processes of each slot have in their environment: threads, and GPUs where there are any."""
     names = gpus(run)
     if not names:
-        return [threads] * slots
-    return [threads | {"CUDA_VISIBLE_DEVICES": name} for name in islice(cycle(names), slots)]
+        return [threads(run)] * slots
+    sets = [",".join(names[start : start + processes]) for start in range(0, len(names) - processes + 1, processes)]
+    return [threads(run) | {"CUDA_VISIBLE_DEVICES": name} for name in islice(cycle(sets), slots)]

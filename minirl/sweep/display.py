@@ -26,12 +26,14 @@ STYLES: dict[str, str] = {
     State.finished: "green",
     State.failed: "bold red",
     Standing.lost: "bold red",
+    Standing.unknown: "bold red",
+    Standing.queued: "blue",
     State.collapsed: "yellow",
     State.diverged: "yellow",
     State.degenerate: "yellow",
     State.interrupted: "magenta",
 }
-LOUD = (State.failed, Standing.lost)  # written in capitals: colour alone says nothing in a log
+LOUD = (State.failed, Standing.lost, Standing.unknown)  # written in capitals: colour alone says nothing in a log
 
 
 def table(statuses: Sequence[Status], title: str, left: float | None) -> Table:
@@ -76,7 +78,7 @@ class Display:
 
     def __init__(self, folder: Path, slots: int, console: Console) -> None:
         self.folder, self.slots, self.console = folder, slots, console
-        self.said = time.monotonic()
+        self.spoken = time.monotonic()
         self.live = Live(console=console, refresh_per_second=2, transient=True) if console.is_terminal else None
         if self.live:
             self.live.start()
@@ -95,8 +97,11 @@ class Display:
         self._say(f"{word:<9} {_name(job)}{figures}{why}")
         self._say(f"          {summary(statuses, seconds_left(statuses, self.slots))}")
 
+    def said(self, line: str) -> None:
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     def tick(self) -> None:
-        if self.live is None and time.monotonic() - self.said < LINE_SECONDS:
+        if self.live is None and time.monotonic() - self.spoken < LINE_SECONDS:
             return
         statuses = read(self.folder)
         left = seconds_left(statuses, self.slots)
@@ -117,7 +122,7 @@ class Display:
 
     def _say(self, line: str) -> None:
         if self.live is None:
-            self.said = time.monotonic()
+            self.spoken = time.monotonic()
             self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -23,8 +23,10 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig
 
 from minirl.compose import VERSION_BASE
+from minirl.record import JOB
 
 LOG = "log.txt"
+ORPHAN_SECONDS = 60.0  # a run whose launcher is gone may finish its step and save it
 PRELOAD = ("torch", "transformers", "minirl.run")  # what a fork server imports once for all runs
 
 
@@ -78,20 +80,25 @@ def work(
     """Runs Hydra's job `config` with the task of that name; stdout and stderr go to the folder's log."""
     os.environ |= environment
     settle(folder / LOG)
+    answer.send(performed(resolved(name), config, context))
+
+
+def performed(task: Callable[..., Any], config: DictConfig, context: HydraContext) -> Answer:
+    """What Hydra's job `config` answers, however it ends."""
     setup_globals()
     version.setbase(VERSION_BASE)
     JobRuntime.instance().set("name", config.hydra.job.name)
     try:
         result = run_job(
             hydra_context=context,
-            task_function=resolved(name),
+            task_function=task,
             config=config,
             job_dir_key="hydra.sweep.dir",
             job_subdir_key="hydra.sweep.subdir",
         )
-        answer.send(_answer(result))
     except KeyboardInterrupt:
-        answer.send(Answer("interrupted"))
+        return Answer("interrupted")
+    return _answer(result)
 
 
 def settle(path: Path) -> None:
@@ -104,16 +111,23 @@ def settle(path: Path) -> None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
             os.dup2(log.fileno(), stream.fileno())
-    faulthandler.enable()
-    Thread(target=_follow_launcher, daemon=True).start()
-    print(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')}  process {os.getpid()}", flush=True)
-
-
-def _follow_launcher() -> None:
     parent = parent_process()
     assert parent is not None  # settle is called in a child process only
-    connection.wait([parent.sentinel])
-    os.kill(os.getpid(), signal.SIGINT)
+    follow(lambda: connection.wait([parent.sentinel]))
+
+
+def follow(launcher_is_gone: Callable[[], object]) -> None:
+    """Stops this process when its launcher is gone (the call returns then): politely first, then as Ctrl-C does."""
+
+    def wait() -> None:
+        launcher_is_gone()
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(ORPHAN_SECONDS)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    faulthandler.enable()
+    Thread(target=wait, daemon=True).start()
+    print(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')}  process {os.getpid()}  job {os.environ.get(JOB)}", flush=True)
 
 
 def _answer(result: JobReturn) -> Answer:

@@ -1,20 +1,17 @@
-"""Runs jobs side by side, one process each: a crash of one leaves the others alone and becomes a record."""
+"""Runs jobs side by side at some site: a crash of one leaves the others alone and becomes a record."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing import connection
 from pathlib import Path
 from typing import Any, Protocol
 
-from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf
 
 from minirl.record import State
-from minirl.sweep.job import Answer, work
-from minirl.sweep.outcome import conclude
-from minirl.sweep.processes import Child, Nursery, stop
+from minirl.sweep.job import Answer
+from minirl.sweep.outcome import Ending, conclude
 
 TICK_SECONDS = 1.0
 
@@ -42,6 +39,40 @@ class Job:
         }
 
 
+class Started(Protocol):
+    """A job that a site has taken. name: what the run's record calls it (`record.JOB`)."""
+
+    @property
+    def name(self) -> str: ...
+
+    def has_ended(self) -> bool: ...
+
+    def ending(self) -> Ending:
+        """How it ended; asked once, after it has."""
+        ...
+
+
+class Site(Protocol):
+    """Where jobs run. slots: how many at a time."""
+
+    @property
+    def slots(self) -> int: ...
+
+    def start(self, job: Job) -> Started: ...
+
+    def wait(self, started: Sequence[Started], seconds: float) -> None:
+        """Until one of them has ended, or so long."""
+        ...
+
+    def stop(self, started: Sequence[Started]) -> None:
+        """Asks all to stop, and ends those that do not."""
+        ...
+
+    def part(self, started: Sequence[Started]) -> str | None:
+        """The command ends before its jobs. A site that keeps them says how to find them; None: they were stopped."""
+        ...
+
+
 class Watcher(Protocol):
     """Is told what happens."""
 
@@ -49,71 +80,72 @@ class Watcher(Protocol):
 
     def ended(self, job: Job, state: str) -> None: ...
 
+    def said(self, line: str) -> None: ...
+
     def tick(self) -> None: ...
 
 
 @dataclass
 class Running:
     job: Job
-    slot: int
-    child: Child
+    started: Started
 
 
 class Launch:
-    """The jobs of one sweep on `slots` slots. environments: what the processes of each slot have in theirs."""
+    """The jobs of one sweep at a site."""
 
-    def __init__(
-        self,
-        *,
-        task: str,
-        context: HydraContext,
-        nursery: Nursery,
-        environments: Sequence[dict[str, str]],
-        watcher: Watcher,
-    ) -> None:
-        self.task, self.context, self.nursery, self.watcher = task, context, nursery, watcher
-        self.environments = environments
+    def __init__(self, site: Site, watcher: Watcher) -> None:
+        self.site, self.watcher = site, watcher
         self.running: list[Running] = []
         self.states: dict[int, str] = {}
 
     def run(self, indices: Sequence[int], job: Callable[[int], Job], goes_on: Callable[[str], bool]) -> dict[int, str]:
         """index -> state of every job that was started. goes_on(state): whether to start more after such an ending.
 
-        Ctrl-C stops what runs, has it recorded, and is passed on.
+        Ctrl-C stops what runs (unless the site keeps it), has it recorded, and is passed on.
         """
         waiting = list(indices)
         try:
             while waiting or self.running:
-                while waiting and len(self.running) < len(self.environments):
+                while waiting and len(self.running) < self.site.slots:
                     self._start(job(waiting.pop(0)))
-                connection.wait([each.child.process.sentinel for each in self.running], TICK_SECONDS)
-                ended = [each for each in self.running if not each.child.process.is_alive()]
+                self.site.wait([each.started for each in self.running], TICK_SECONDS)
+                ended = [each for each in self.running if each.started.has_ended()]
                 for each in ended:
-                    self._conclude(each, each.child.answer())
+                    self._conclude(each, each.started.ending())
                 if not all(goes_on(self.states[each.job.index]) for each in ended):
                     waiting.clear()
                     self._stop()
                 self.watcher.tick()
         except KeyboardInterrupt:
-            self._stop()
+            self._part()
             raise
         return self.states
 
     def _start(self, job: Job) -> None:
-        slot = min(set(range(len(self.environments))) - {each.slot for each in self.running})
         job.folder.mkdir(parents=True, exist_ok=True)
-        child = self.nursery.start(work, self.task, job.config, self.context, job.folder, self.environments[slot])
-        self.running.append(Running(job, slot, child))
+        self.running.append(Running(job, self.site.start(job)))
         self.watcher.started(job)
 
-    def _conclude(self, each: Running, answer: Answer | None) -> None:
-        child = each.child
-        state = conclude(each.job.folder, each.job.identification, child.pid, child.exit_code, answer)
+    def _conclude(self, each: Running, ending: Ending) -> None:
+        state = conclude(each.job.folder, each.job.identification, each.started.name, ending)
         self.states[each.job.index] = state
         self.running.remove(each)
         self.watcher.ended(each.job, state)
 
     def _stop(self) -> None:
-        stop([each.child for each in self.running])
+        self.site.stop([each.started for each in self.running])
+        self._interrupted()
+
+    def _part(self) -> None:
+        kept = self.site.part([each.started for each in self.running])
+        if kept is None:
+            self._interrupted()
+        else:
+            self.watcher.said(kept)
+
+    def _interrupted(self) -> None:
+        """Those that were stopped, with what they said or, if nothing, that they were."""
         for each in list(self.running):
-            self._conclude(each, each.child.answer() or Answer(State.interrupted))
+            ending = each.started.ending()
+            self._conclude(each, Ending(ending.answer or Answer(State.interrupted), ending.manner))

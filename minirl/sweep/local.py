@@ -1,77 +1,88 @@
-"""The local launcher: Hydra's jobs as processes on this machine, with slots, a display and an end for each."""
+"""The local site: a process of its own for each run on this machine, on slots that have GPUs where there are any."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing import connection
 
-from hydra.core.utils import JobReturn, JobStatus
-from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict
-from rich.console import Console
+from hydra.types import HydraContext
 
-from minirl.config import RunConfig
-from minirl.record import Busy, State
-from minirl.sweep.devices import environments, gpus, num_slots
-from minirl.sweep.display import Display
-from minirl.sweep.job import preload_for, reference
-from minirl.sweep.launch import Job, Launch
-from minirl.sweep.outcome import BUSY
-from minirl.sweep.processes import Nursery
+from minirl.record import JOB
+from minirl.sweep import cell
+from minirl.sweep.batch import Batch, Place
+from minirl.sweep.job import LOG, settle, work
+from minirl.sweep.launch import Job, Started
+from minirl.sweep.outcome import Ending, manner_of_death
+from minirl.sweep.processes import Child, Nursery, stop
 
-
-class JobFailed(Exception):
-    """What Hydra raises for a job whose process failed."""
+FIRST_PORT = 29400
 
 
-def launch(
-    *,
-    config: DictConfig,
-    context: HydraContext,
-    task_function: TaskFunction,
-    jobs: int | None,
-    fail_fast: bool,
-    job_overrides: Sequence[Sequence[str]],
-    initial_job_idx: int,
-) -> list[JobReturn]:
-    """A `JobReturn` for every job, in order; UNKNOWN for those that fail_fast kept from starting."""
+@dataclass(frozen=True)
+class LocalRun:
+    name: str
+    slot: int
+    child: Child
 
-    def job(index: int) -> Job:
-        sweep_config = context.config_loader.load_sweep_config(config, list(job_overrides[index]))
-        with open_dict(sweep_config):
-            sweep_config.hydra.job.id = sweep_config.hydra.job.num = initial_job_idx + index
-        return Job(index, sweep_config)
+    def has_ended(self) -> bool:
+        return not self.child.process.is_alive()
 
-    first = job(0)
-    run = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(RunConfig), first.config.run))
-    assert isinstance(run, RunConfig)
-    slots = min(num_slots(run, jobs), len(job_overrides))
-    places = environments(run, slots)
-    os.environ |= {name: value for name, value in places[0].items() if name not in os.environ}
-    name = reference(task_function)
-    display = Display(first.folder.parent, slots, Console())
-    launching = Launch(
-        task=name,
-        context=context,
-        nursery=Nursery(cuda=bool(gpus(run)), preload=preload_for(name)),
-        environments=places,
-        watcher=display,
-    )
-    try:
-        states = launching.run(
-            range(len(job_overrides)), job, lambda state: not fail_fast or state not in (State.failed,)
-        )
-    finally:
-        display.close()
-    return [_returned(list(each), states.get(index)) for index, each in enumerate(job_overrides)]
+    def ending(self) -> Ending:
+        return Ending(self.child.answer(), manner_of_death(self.child.exit_code))
 
 
-def _returned(overrides: list[str], state: str | None) -> JobReturn:
-    if state is None:
-        return JobReturn(overrides=overrides, status=JobStatus.UNKNOWN)
-    answer = JobReturn(overrides=overrides, status=JobStatus.COMPLETED)
-    answer.return_value = state
-    if state in (State.failed, State.interrupted, BUSY):
-        answer.status = JobStatus.FAILED
-        answer.return_value = Busy(state) if state == BUSY else JobFailed(f"{' '.join(overrides)}: {state}")
-    return answer
+class LocalSite:
+    """environments: what the processes of each slot have in theirs. processes: ranks of a run."""
+
+    def __init__(
+        self,
+        *,
+        task: str,
+        context: HydraContext,
+        nursery: Nursery,
+        environments: Sequence[Mapping[str, str]],
+        processes: int,
+    ) -> None:
+        self.task, self.context, self.nursery = task, context, nursery
+        self.environments, self.processes = environments, processes
+        self.taken: dict[int, LocalRun] = {}
+
+    @property
+    def slots(self) -> int:
+        return len(self.environments)
+
+    def start(self, job: Job) -> LocalRun:
+        slot = next(n for n in range(self.slots) if n not in self.taken or self.taken[n].has_ended())
+        name = f"{os.getpid()}-{time.time_ns()}"
+        environment = {**self.environments[slot], JOB: name}
+        if self.processes == 1:
+            child = self.nursery.start(work, self.task, job.config, self.context, job.folder, environment)
+        else:
+            cell.write(job.folder, self.task, job.config)
+            batch = Batch(job.folder, self.processes, environment)
+            child = self.nursery.start(hold, batch, name, FIRST_PORT + slot)
+        self.taken[slot] = LocalRun(name, slot, child)
+        return self.taken[slot]
+
+    def wait(self, started: Sequence[Started], seconds: float) -> None:
+        connection.wait([run.child.process.sentinel for run in self.taken.values() if not run.has_ended()], seconds)
+
+    def stop(self, started: Sequence[Started]) -> None:
+        names = {each.name for each in started}
+        stop([run.child for run in self.taken.values() if run.name in names])
+
+    def part(self, started: Sequence[Started]) -> str | None:
+        self.stop(started)
+        return None
+
+
+def hold(batch: Batch, name: str, port: int, answer: connection.Connection) -> None:
+    """A child that holds the ranks of one run. The ranks write the record; what they answer is passed on."""
+    settle(batch.folder / LOG)
+    batch.run(name, Place(port=port))
+    said = cell.answer(batch.folder, name)
+    if said is not None:
+        answer.send(said)

@@ -15,7 +15,13 @@ SLEEP_SECONDS = 60.0
 
 
 def task(cfg: DictConfig) -> str:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = Path(HydraConfig.get().runtime.output_dir)
+    if cfg.run.name == "tells its rank":
+        place = {name: os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT")}
+        (folder / f"rank{place['RANK']}.json").write_text(json.dumps(place))
+        if place["RANK"] != "0":
+            return "finished"
     record = RunRecord(folder)
     with record.locked():
         before = record.read()
@@ -38,7 +44,10 @@ def task(cfg: DictConfig) -> str:
             return _behave(cfg, record)
         except KeyboardInterrupt:
             record.update(state=State.interrupted, reason="told to stop")
-            raise
+            if cfg.run.name != "leaves when asked":
+                raise
+            print("asked to stop: saved", flush=True)
+            return "interrupted"
 
 
 def _behave(cfg: DictConfig, record: RunRecord) -> str:
@@ -49,7 +58,8 @@ def _behave(cfg: DictConfig, record: RunRecord) -> str:
         os.kill(os.getpid(), signal.SIGSEGV)
     if cfg.run.name == "is killed":
         os.kill(os.getpid(), signal.SIGKILL)
-    if cfg.run.name == "sleeps":
+    if cfg.run.name == "sleeps" or (cfg.run.name == "leaves when asked" and not (record.folder / "asked").exists()):
+        (record.folder / "asked").touch()
         time.sleep(SLEEP_SECONDS)
     if cfg.run.name.startswith("naps"):
         time.sleep(1.0)

@@ -9,16 +9,16 @@ from minirl.sweep.devices import environments, gpus, num_slots
 def test_gpus_are_dealt_out_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     run = load([]).run
-    assert gpus(run) == ["3", "5"] and num_slots(run, None) == 2
-    assert [slot["CUDA_VISIBLE_DEVICES"] for slot in environments(run, 4)] == ["3", "5", "3", "5"]
+    assert gpus(run) == ["3", "5"] and num_slots(run, None, 1) == 2
+    assert [slot["CUDA_VISIBLE_DEVICES"] for slot in environments(run, 4, 1)] == ["3", "5", "3", "5"]
     assert gpus(load(["run.device=cpu"]).run) == []
 
 
 def test_cores_are_shared_by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
-    assert num_slots(load([]).run, None) == 8
-    assert num_slots(load(["run.num_threads=3"]).run, None) == 2
-    assert num_slots(load(["run.num_threads=16"]).run, None) == 1
-    assert num_slots(load([]).run, 3) == 3
-    assert environments(load(["run.num_threads=3"]).run, 1)[0]["OMP_NUM_THREADS"] == "3"
+    assert num_slots(load([]).run, None, 1) == 8
+    assert num_slots(load(["run.num_threads=3"]).run, None, 1) == 2
+    assert num_slots(load(["run.num_threads=16"]).run, None, 1) == 1
+    assert num_slots(load([]).run, 3, 1) == 3
+    assert environments(load(["run.num_threads=3"]).run, 1, 1)[0]["OMP_NUM_THREADS"] == "3"

@@ -5,71 +5,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from stub_checkpoint import write as write_checkpoint
+import stub_sweep
+from stub_sweep import PROGRAM, begun, finish, record, start, states, until, write_sweep
 
 from minirl.report.read import read_sweep
-from minirl.sweep.status import read
-
-HERE = Path(__file__).parent
-PROGRAM = """
-import sys
-from stub_task import task
-from minirl.sweep.multirun import multirun
-multirun(task, sys.argv[1:], ())
-"""
 
 
 @pytest.fixture(autouse=True)
-def children_find_the_stub(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", f"{os.environ['PYTHONPATH']}:{HERE}")
-    monkeypatch.setenv("COLUMNS", "120")
-    write_checkpoint(own_folder / "start", b"1")
-
-
-def write_sweep(arms: list[str], seeds: list[int]) -> None:
-    """Arms named after what the stub does; each is an experiment of its own."""
-    tree = {
-        "base": ["coldstart.checkpoint=start", "num_updates=8", "run.device=cpu"],
-        "arms": {name: [f"group_size={2 + index}"] for index, name in enumerate(arms)},
-        "seeds": seeds,
-    }
-    Path("stub.yaml").write_text(json.dumps(tree))
-
-
-def start(*options: str) -> subprocess.Popen[str]:
-    words = [sys.executable, "-c", PROGRAM, "hydra.sweeper.file=stub.yaml", *options]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
-    output, _ = process.communicate(timeout=300)
-    return process.returncode, output
-
-
-def begun() -> list[str]:
-    path = Path("outputs/sweeps/stub/starts.txt")
-    return path.read_text().splitlines() if path.exists() else []
-
-
-def until(condition: Any, seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-
-
-def states() -> dict[tuple[str, int], str]:
-    return {(each.arm, each.seed): each.state for each in read(Path("outputs/sweeps/stub"))}
-
-
-def record(arm: str) -> dict[str, Any]:
-    folders = Path("outputs/sweeps/stub").glob("*/run.json")
-    return next(tree for tree in (json.loads(path.read_text()) for path in folders) if tree["arm"] == arm)
+def stubs(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub_sweep.prepare(own_folder, monkeypatch)
 
 
 def test_one_crash_is_one_failed_run_and_repeating_runs_what_is_missing() -> None:

@@ -1,19 +1,22 @@
 """What is read from disk while runs are being written."""
 
+import fcntl
 import json
 import os
 import socket
+import time
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from minirl.record import RunRecord
+from minirl.record import LOCK, Busy, RunRecord
 from minirl.sweep.display import duration, number, table
 from minirl.sweep.job import Answer
-from minirl.sweep.outcome import conclude, is_alive, last_words, manner_of_death
-from minirl.sweep.status import Standing, Status, find_run, last_rows, run_status, seconds_left
+from minirl.sweep.outcome import Ending, Life, conclude, last_words, life, manner_of_death
+from minirl.sweep.status import QUEUE, Standing, Status, find_run, last_rows, run_status, seconds_left
 
 
 def row(version: int, **figures: Any) -> dict[str, Any]:
@@ -74,21 +77,73 @@ def test_time_left_counts_what_runs_and_what_waits() -> None:
     assert seconds_left([cell("finished", 10, 2.0), cell(Standing.same), cell(Standing.excluded)], 1) == 0.0
 
 
-def test_a_dead_process_is_lost_and_one_elsewhere_is_believed(tmp_path: Path) -> None:
+def silent(folder: Path, seconds: float) -> Path:
+    """The run's last sign of life is so old."""
+    (folder / LOCK).touch()
+    then = time.time() - seconds
+    os.utime(folder / LOCK, (then, then))
+    return folder
+
+
+def test_a_dead_process_is_lost_and_one_elsewhere_is_believed_while_it_shows_signs_of_life(tmp_path: Path) -> None:
     gone = 2**22 + 12345  # above the largest process number
     assert run_status(write_run(tmp_path / "a", [row(0)], pid=gone), "a", 0).state == "lost"
-    assert run_status(write_run(tmp_path / "b", [row(0)], pid=gone, host="elsewhere"), "b", 0).state == "running"
+    elsewhere = write_run(tmp_path / "b", [row(0)], pid=gone, host="elsewhere")
+    assert run_status(silent(elsewhere, 20.0), "b", 0).state == "running"
+    status = run_status(silent(elsewhere, 3600.0), "b", 0)
+    assert status.state == "unknown" and "no sign of life from elsewhere for 60 minutes" in str(status.remark)
     assert run_status(write_run(tmp_path / "c", [row(0)], pid=gone, state="finished"), "c", 0).state == "finished"
-    assert not is_alive(RunRecord(tmp_path / "nowhere"))
+    assert life(RunRecord(tmp_path / "nowhere")) is Life.gone
+
+
+def test_a_run_that_is_held_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minirl.record.BEAT_SECONDS", 0.01)
+    record = RunRecord(tmp_path)
+    with record.locked():
+        silent(tmp_path, 3600.0)
+        deadline = time.monotonic() + 30
+        while record.silence() > 60:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    silent(tmp_path, 3600.0)
+    time.sleep(0.1)
+    assert record.silence() > 60  # nobody holds it any more
+
+
+def test_looking_at_a_run_does_not_make_it_busy(tmp_path: Path) -> None:
+    """`is_abandoned` holds the lock for a moment, in which a starting run may find it taken."""
+    with (tmp_path / LOCK).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        Timer(0.2, file.close).start()
+        with RunRecord(tmp_path).locked():
+            pass
+
+
+def test_a_run_that_somebody_else_works_on_is_busy(tmp_path: Path) -> None:
+    with RunRecord(tmp_path).locked(), pytest.raises(Busy), RunRecord(tmp_path).locked():
+        pass
 
 
 def test_a_process_number_that_was_given_again_is_not_the_run(tmp_path: Path) -> None:
     """After a restart of the machine (or of a container) another process may have the recorded number."""
     record = RunRecord(write_run(tmp_path, [row(0)]))
     with record.locked():
-        assert is_alive(record)
-    assert not is_alive(record)
+        assert life(record) is Life.alive
+    assert life(record) is Life.gone
     assert run_status(tmp_path, "a", 0).state == "lost"
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [(None, "queued"), ("interrupted", "queued"), ("finished", "finished"), ("failed", "failed")],
+)
+def test_a_run_that_waits_for_its_turn_is_queued(tmp_path: Path, state: str | None, shown: str) -> None:
+    if state is not None:
+        write_run(tmp_path, [row(0)], state=state)
+    (tmp_path / QUEUE).write_text(json.dumps({"cluster": "slurm", "job": "77", "submitted": 0.0}))
+    status = run_status(tmp_path, "a", 0)
+    assert status.state == shown
+    assert shown != "queued" or status.remark == "slurm job 77"
 
 
 @pytest.mark.parametrize(
@@ -108,24 +163,27 @@ def test_the_record_is_set_right_where_the_process_could_not(
     tmp_path: Path, before: str | None, answer: Answer | None, exit_code: int, after: str, reason: str | None
 ) -> None:
     if before is not None:
-        write_run(tmp_path, [], state=before, pid=77, reason="as recorded")
-    assert conclude(tmp_path, {"arm": "a", "seed": 1}, 77, exit_code, answer) == after
+        write_run(tmp_path, [], state=before, job="mine", reason="as recorded")
+    ending = Ending(answer, manner_of_death(exit_code))
+    assert conclude(tmp_path, {"arm": "a", "seed": 1}, "mine", ending) == after
     record = json.loads((tmp_path / "run.json").read_text())
-    assert (record["state"], record["reason"], record["pid"]) == (after, reason, 77)
+    assert (record["state"], record["reason"], record["job"]) == (after, reason, "mine")
 
 
 def test_a_run_of_another_process_is_left_alone(tmp_path: Path) -> None:
-    write_run(tmp_path, [row(0)])
+    write_run(tmp_path, [row(0)], job="another")
     before = (tmp_path / "run.json").read_bytes()
-    assert conclude(tmp_path, {}, 77, 0, Answer(None, "Busy", "is being run")) == "busy"
-    write_run(tmp_path, [row(0)], state="finished")
-    assert conclude(tmp_path, {}, 77, 0, Answer("finished")) == "finished"  # done already, by an earlier process
-    assert json.loads(before)["pid"] == json.loads((tmp_path / "run.json").read_text())["pid"] == os.getpid()
+    assert conclude(tmp_path, {}, "mine", Ending(Answer(None, "Busy", "is being run"), "")) == "busy"
+    assert (tmp_path / "run.json").read_bytes() == before
+    write_run(tmp_path, [row(0)], state="finished", job="another")
+    before = (tmp_path / "run.json").read_bytes()
+    assert conclude(tmp_path, {}, "mine", Ending(Answer("finished"), "")) == "finished"  # by an earlier process
+    assert (tmp_path / "run.json").read_bytes() == before
 
 
 def test_a_second_failure_replaces_the_first_ones_reason(tmp_path: Path) -> None:
-    write_run(tmp_path, [], state="failed", pid=5, reason="the first time")
-    assert conclude(tmp_path, {}, 77, -9, None) == "failed"
+    write_run(tmp_path, [], state="failed", job="the first", reason="the first time")
+    assert conclude(tmp_path, {}, "mine", Ending(None, manner_of_death(-9))) == "failed"
     assert "SIGKILL" in json.loads((tmp_path / "run.json").read_text())["reason"]
 
 
