@@ -21,6 +21,9 @@ from minirl.interfaces import Task
 from minirl.models.load import folder_config
 from minirl.sft import Course, Examination, Progress, learn, longest_demonstration
 from minirl.tasks.registry import build as build_task
+from minirl.tracking.designation import of_coldstart
+from minirl.tracking.registry import announce
+from minirl.tracking.registry import require as require_tracker
 from minirl.world import World
 
 RECORD, METRICS = "coldstart.json", "metrics.jsonl"
@@ -40,10 +43,12 @@ def ensure(cfg: Config, world: World, report: Callable[[str], None]) -> Path:
     folder = Path(cfg.run.outputs) / "coldstarts" / coldstart_key(cfg)
     if not (folder / RECORD).is_file():
         refuse_long_demonstrations(task, cfg)
+        require_tracker(cfg)
     with held(folder.with_suffix(".lock"), world, report):
         # one rank looks, so that all do the same
         if not world.gather((folder / RECORD).is_file())[0]:
             make(folder, cfg, Course.of(cfg, task, world), report)
+            announce(cfg, folder, of_coldstart(cfg, folder.name), world.rank)
     return folder
 
 
@@ -115,7 +120,8 @@ def held(path: Path, world: World, report: Callable[[str], None]) -> Iterator[No
 def save(folder: Path, cfg: Config, course: Course, examinations: list[Examination]) -> None:
     """The weights in Hugging Face format and how they came about; the folder appears whole or not at all."""
     partial = folder.with_suffix(".partial")
-    course.policy.export(partial)
+    like = None if cfg.model.path is None else folder_of(cfg.model.path, "model.path")
+    course.policy.export(partial, like)
     spent = sum(course.world.gather(examinations[-1].cpu_seconds))
     if course.world.rank == 0:
         last = examinations[-1]

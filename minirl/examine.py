@@ -20,8 +20,10 @@ from minirl.interfaces import Task
 from minirl.policy.build import build as build_policy
 from minirl.policy.checkpoint import newest
 from minirl.policy.fsdp import FsdpPolicy
-from minirl.record import RunRecord
+from minirl.record import RunRecord, State
 from minirl.tasks.registry import build as build_task
+from minirl.tracking.designation import of_evaluation
+from minirl.tracking.registry import build_aside
 from minirl.world import World
 
 
@@ -97,9 +99,15 @@ def examine(config: Config, checkpoint: Path | None) -> Examined:
             world=world,
         )
         version = found.policy.version
-        outcomes = evaluator.outcomes(found.policy)
         table = table_path(config, checkpoint, version)
+        run = None if checkpoint is None else _run(checkpoint)
+        designation = of_evaluation(config, table.stem, {} if run is None else RunRecord(run).read())
+        tracker = build_aside(config, table.with_suffix(""), designation, world.rank)
+        tracker.truncate(version)
+        outcomes = evaluator.outcomes(found.policy)
         evaluator.save(outcomes, version, table)
+        tracker.write(version, figures_of_sets(outcomes))
+        tracker.close(State.finished)
         return Examined(version, figures_of_sets(outcomes), told(outcomes), table)
     finally:
         world.leave()

@@ -114,6 +114,7 @@ def train(
         with clock("old"):  # pi_old, frozen before any update
             old = policy.recompute(rollouts, algo.routing)
         batch = algo.reject(_unrejected(rollouts, rewards, advantages, old))
+        drawing = plan.falls_due(start, plan.histograms_every)
         if plan.falls_due(start, plan.live_every) or start == begun:
             with clock("live"):  # what the same tokens look like under free routing
                 live = old if algo.routing != Routing.r3 else policy.recompute(rollouts, Routing.live)
@@ -121,10 +122,13 @@ def train(
                 refuse_displaced_routes(rollouts, live, floor=plan.min_route_overlap, world=world)
                 verify(rollouts, old)
             if plan.falls_due(start, plan.live_every):
-                tracker.log(start, world.merge(live_metrics(batch, live, extreme_ratio=plan.extreme_ratio)))
+                free = world.pool(live_metrics(batch, live, extreme_ratio=plan.extreme_ratio))
+                tracker.log(start, figures(free))
+                if drawing:
+                    tracker.histograms(start, histograms(free))
         pooled = world.pool(rollout_metrics(batch, extreme_ratio=plan.extreme_ratio))
         tracker.log(start, figures(pooled))
-        if plan.falls_due(start, plan.histograms_every):
+        if drawing:
             tracker.histograms(start, histograms(pooled))
         if plan.falls_due(start, plan.samples_every):
             tracker.samples(start, _samples(task, prompts, batch))
@@ -135,7 +139,10 @@ def train(
             version = policy.version
             with clock("update"):
                 statistics = policy.update(mini_batch, algo)  # version -> version + 1
-            updated = world.merge(statistics)
+            pooled = world.pool(statistics)
+            updated = figures(pooled)
+            if drawing:
+                tracker.histograms(version, histograms(pooled))
             tracker.write(version, updated | clock.seconds())
             weight = updated.get("is_weight/mean", 0.0)  # absent where no response of the mini-batch is valid
             if weight < VANISHED:

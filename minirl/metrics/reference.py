@@ -81,7 +81,9 @@ def entries() -> list[Entry]:
         for name, estimate in family.estimators.items():
             known = names.setdefault(estimate, [])
             known += [full for end in suffixes(estimate) if (full := family.prefix + name + end) not in known]
-    found = [Entry(tuple(known), *declared(made), sys.modules[made.__module__]) for made, known in names.items()]
+    found = [
+        Entry(tuple(known), *declared(made), sys.modules[made.__module__]) for made, known in names.items() if known
+    ]
     return sorted(found, key=lambda entry: entry.module.__name__)
 
 

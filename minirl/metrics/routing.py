@@ -5,6 +5,7 @@ Chance level of the overlap is k / (experts per layer): a layer near it was comp
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -88,14 +89,21 @@ class Profile:
         return type(self)(self.labels, totals, counts)
 
     def values(self, name: str) -> dict[str, float]:
-        cells = zip(self.labels, self.totals, self.counts, strict=True)
-        return {f"{name}/{label}": total / count for label, total, count in cells if count}
+        return {f"{name}/{label}": total / count for label, total, count in self._cells() if count}
+
+    def _cells(self) -> Iterator[tuple[str, float, int]]:
+        return zip(self.labels, self.totals, self.counts, strict=True)
 
 
 class LayerMeans(Profile):
     """By the absolute id of the decoder layer."""
 
     suffixes: ClassVar[tuple[str, ...]] = ("/<layer>",)
+
+    def bins(self) -> tuple[list[float], list[float]]:
+        """A bar per layer, at its id, as high as its disagreement: 1 - the mean overlap."""
+        met = [(int(label), 1 - total / count) for label, total, count in self._cells() if count]
+        return [*[float(layer) for layer, _ in met], met[-1][0] + 1.0] if met else [0.0], [height for _, height in met]
 
 
 FIRST_POSITIONS = (0, 1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)  # of the buckets; each reaches to the next

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import ClassVar, Generic, Self, TypeVar
+from typing import ClassVar, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -209,12 +209,28 @@ class Histogram:
         figures = {f"{name}_p{100 * share:g}": self.quantile(share) for share in self.quantiles}
         return {name: self.total / self.count, **figures, f"{name}_max": self.largest}
 
-    def bins(self) -> tuple[list[float], list[int]]:
+    def bins(self) -> tuple[list[float], list[float]]:
         """(edges, counts), one more edge than counts, cut to the occupied range: for a plot or a W&B histogram."""
         occupied = [place for place, count in enumerate(self.counts) if count]
         first, last = (occupied[0], occupied[-1] + 1) if occupied else (0, 0)
         edges = [0.0, *EDGES, max(self.largest, EDGES[-1])]
         return edges[first : last + 1], list(self.counts[first:last])
+
+
+class Distribution(Histogram):
+    """A histogram to be drawn, of what other statistics have the figures of."""
+
+    suffixes: ClassVar[tuple[str, ...]] = ()
+
+    def values(self, name: str) -> dict[str, float]:
+        return {}
+
+
+@runtime_checkable
+class Binned(Protocol):
+    """A statistic that can be drawn as bars: [n + 1] edges, [n] heights."""
+
+    def bins(self) -> tuple[list[float], list[float]]: ...
 
 
 Observed = TypeVar("Observed")
@@ -232,6 +248,6 @@ class Family(Generic[Observed]):
         return {self.prefix + name: estimate(observed) for name, estimate in self.estimators.items()}
 
 
-def histograms(statistics: Statistics) -> dict[str, tuple[list[float], list[int]]]:
-    """(edges, counts) of every histogram among the statistics, by metric name."""
-    return {name: found.bins() for name, found in statistics.items() if isinstance(found, Histogram)}
+def histograms(statistics: Statistics) -> dict[str, tuple[list[float], list[float]]]:
+    """(edges, heights) of everything among the statistics that can be drawn as bars, by metric name."""
+    return {name: found.bins() for name, found in statistics.items() if isinstance(found, Binned)}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from minirl.metrics.statistics import EffectiveSampleSize, Estimators, Max, Mean, Min, Moments
+from minirl.metrics.statistics import Distribution, EffectiveSampleSize, Estimators, Max, Mean, Min, Moments
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,12 @@ def ess(seen: Weights) -> EffectiveSampleSize:
     return EffectiveSampleSize.of(seen.values)
 
 
+def value(seen: Weights) -> Distribution:
+    """the distribution of w_t over tokens, every metrics.histograms_every updates.
+    [ours]"""
+    return Distribution.of(seen.values, quantiles=())
+
+
 ESTIMATORS: Estimators[Weights] = {
     "mean": mean,
     "std": std,
@@ -61,4 +67,5 @@ ESTIMATORS: Estimators[Weights] = {
     "min": smallest,
     "capped": capped,
     "ess": ess,
+    "value": value,
 }

@@ -3,11 +3,9 @@ resumed, evaluated again or sent later is the same W&B run."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from hashlib import sha256
+from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -41,17 +39,15 @@ def of_training(config: Config, identity: str, record: Mapping[str, Any]) -> Des
     )
 
 
-def of_evaluation(config: Config, identity: str, record: Mapping[str, Any], version: int) -> Designation:
-    """An evaluation of the weights of `version`: another one with other settings is another W&B run."""
-    settings = json.dumps([asdict(config.eval), asdict(config.sampling)], sort_keys=True, default=str)
-    digest = sha256(settings.encode()).hexdigest()[:8]
+def of_evaluation(config: Config, name: str, record: Mapping[str, Any]) -> Designation:
+    """name: of the file of its samples, which tells checkpoints and settings apart."""
     return Designation(
-        id=_id(config.run.group, identity, f"s{config.seed}", f"eval{version}", digest),
-        name=f"{_arm(config)}-s{config.seed}, evaluated at {version}",
+        id=_id(config.run.group, "eval", name),
+        name=f"{_arm(config)}, evaluated: {name}",
         group=config.run.group,
         job_type="eval",
         tags=_tags(config),
-        config=_described(config, identity, record),
+        config=_described(config, name, record),
     )
 
 

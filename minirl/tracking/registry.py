@@ -9,8 +9,10 @@ from minirl.config import Config
 from minirl.interfaces import Tracker
 from minirl.record import RunRecord
 from minirl.tracking.designation import Designation, of_training
+from minirl.tracking.kept import Kept
 from minirl.tracking.local import LocalTracker, Mirror
 from minirl.tracking.wandb import WandbMirror
+from minirl.tracking.wandb_run import require_key
 
 MIRRORS: dict[str, tuple[type[WandbMirror], ...]] = {"local": (), "wandb": (WandbMirror,)}
 
@@ -42,9 +44,22 @@ def build(config: Config, folder: Path, identity: str, rank: int) -> Tracker:
 
 
 def build_aside(config: Config, folder: Path, designation: Designation, rank: int) -> Tracker:
-    """For what is no training run (a cold start, an evaluation): its rows are kept only to be mirrored."""
+    """For an evaluation on its own: its row is kept in `folder` only to be mirrored."""
     mirrors = _mirrors(config, folder, designation) if rank == 0 else []
     return LocalTracker(folder, mirrors) if mirrors else SilentTracker()
+
+
+def announce(config: Config, folder: Path, designation: Designation, rank: int) -> None:
+    """The rows of something that has ended and left them in FOLDER/metrics.jsonl: a cold start."""
+    for mirror in _mirrors(config, folder, designation) if rank == 0 else []:
+        mirror.begin(Kept.of(folder).end)
+        mirror.close("finished")
+
+
+def require(config: Config) -> None:
+    """Raises ConfigError where W&B shall be online and there is no key."""
+    if config.tracker.mode == "online":
+        require_key()
 
 
 def _mirrors(config: Config, folder: Path, designation: Designation) -> list[Mirror]:
