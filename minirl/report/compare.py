@@ -1,76 +1,126 @@
-"""Runs side by side: which keys differ, how each ended, and where their curves part."""
+"""Runs side by side, ours and those of other stacks: which keys and surroundings differ, and where curves part."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from minirl.metrics.collapse import BANDS, Alarm, alarms, trailing_mean
-from minirl.report.curves import Curve
+from minirl.metrics.alarms import WATCHED, Alarm, alarms, early_steps
+from minirl.report.curves import Curve, batch_means
+from minirl.report.dictionary import BATCHES, STACKS, UPDATES
 from minirl.report.differences import shown
-from minirl.report.figures import collapsed
+from minirl.report.imports import read_import
+from minirl.report.logs import log_file
+from minirl.report.panels import PER_UPDATE
+from minirl.report.partings import Parting, aligned, common, partings
 from minirl.report.read import Run, read_run
 
-UNCOMPARED = ("time/", "tokens/")  # these differ between any two runs
-SMOOTHED = 3  # a difference is looked at as the mean of this many points,
-EARLY_SHARE, MOST_EARLY, LEAST_EARLY = 0.25, 10, 4  # against its spread over the first quarter of them,
-BAND = 5.0  # and is outside beyond this many standard deviations,
-FLOOR = 0.01  # each at least this share of the metric's early level
-
-
-@dataclass(frozen=True, slots=True)
-class Parting:
-    """From `version` on, until the end, the difference in `metric` to the first run stays out of its early band."""
-
-    metric: str
-    version: int
-    first: float
-    other: float
+Texts = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """keys: differing keys with every run's value · unequal: the first version at which any number differs, and in
-    which metrics (None: all equal as far as both go) · partings, alarms: by run, the earliest first."""
+    """axis: what a version counts here · keys: differing keys of the configuration, surroundings: of code, packages and
+    machine, with every run's value (keys is None where the runs are of different stacks) · unequal: the first version
+    at which any number differs, and in which metrics (None: all equal as far as both go) · partings, alarms: by run,
+    the earliest first."""
 
     runs: tuple[Run, ...]
-    keys: Mapping[str, tuple[str, ...]]
+    axis: str
+    keys: Texts | None
+    surroundings: Texts
     unequal: tuple[int, tuple[str, ...]] | None
     partings: tuple[tuple[Parting, ...], ...]
     alarms: tuple[tuple[Alarm, ...], ...]
 
 
-def compare_runs(paths: Sequence[Path], console: Console | None = None) -> Comparison:
-    """Compares the runs in these folders with the first one, and prints what was found."""
-    compared = comparison([read_run(path) for path in paths])
-    show(compared, console or Console())
-    return compared
+def open_run(name: str, find: Callable[[str], Path]) -> Run:
+    """A log of another stack by its path; else one of our runs, by what `find` makes of the name."""
+    path = log_file(name)
+    return read_run(find(name)) if path is None else read_import(path)
+
+
+def siblings(run: Run) -> list[Run]:
+    """The runs of the same identity beside it, itself included; of an imported run, itself."""
+    identity = run.folder.name.rpartition("-s")[0]
+    if not identity or "stack" in run.record:
+        return [run]
+    folders = [path.parent for path in run.folder.parent.glob(f"{identity}-s*/run.json")]
+    return [run if folder == run.folder else read_run(folder) for folder in sorted(folders)] or [run]
 
 
 def comparison(runs: Sequence[Run]) -> Comparison:
     """All that differs between the runs; the first one is what the others are compared with."""
-    names = dict.fromkeys(key for run in runs for key in run.config)
-    values = {key: tuple(shown(run.config[key]) if key in run.config else "absent" for run in runs) for key in names}
+    counted = {STACKS[stack].counts for run in runs if (stack := run.record.get("stack")) is not None}
+    in_batches = BATCHES in counted
+    arms = [[on_batches(one) if in_batches else one for one in siblings(run)] for run in runs]
+    compared = [next(one for one in arm if one.folder == run.folder) for arm, run in zip(arms, runs, strict=True)]
     return Comparison(
         runs=tuple(runs),
-        keys={key: texts for key, texts in values.items() if len(set(texts)) > 1 and not key.startswith("run.")},
-        unequal=_unequal(runs),
-        partings=tuple(tuple(_partings(runs[0], other)) for other in runs[1:]),
-        alarms=tuple(tuple(alarms(_rows(run))) for run in runs),
+        axis=BATCHES if in_batches else UPDATES,
+        keys=_keys(runs),
+        surroundings=_surroundings(runs),
+        unequal=_unequal(compared),
+        partings=tuple(
+            tuple(partings(compared[0], other, (arms[0], arm)))
+            for other, arm in zip(compared[1:], arms[1:], strict=True)
+        ),
+        alarms=tuple(tuple(alarms(_rows(run), early_steps(_num_steps(run)))) for run in runs),
     )
+
+
+def on_batches(run: Run) -> Run:
+    """One of our runs with rollout batches as versions, as other stacks count; an imported run as it is."""
+    num_mini_batches = int(run.config.get("num_mini_batches", 1)) if "stack" not in run.record else 1
+    if num_mini_batches == 1:
+        return run
+    curves = {}
+    for name, curve in run.curves.items():
+        means = batch_means(curve, num_mini_batches) if name.startswith(PER_UPDATE) else curve
+        curves[name] = Curve(means.versions // num_mini_batches, means.values)
+    return replace(run, curves=curves)
+
+
+def _keys(runs: Sequence[Run]) -> Texts | None:
+    if len({run.record.get("stack") for run in runs}) > 1:
+        return None
+    names = dict.fromkeys(key for run in runs for key in run.config if not key.startswith("run."))
+    return _differing({key: [run.config.get(key, "absent") for run in runs] for key in names})
+
+
+def _surroundings(runs: Sequence[Run]) -> Texts:
+    """Code, cold start, machine and packages, where they are recorded and differ."""
+    packages = [run.record.get("packages") or {} for run in runs]
+    names = dict.fromkeys(name for known in packages for name in known if all(packages))
+    found: dict[str, list[object]] = {
+        "stack": [run.record.get("stack", "minirl") for run in runs],
+        "code": [_code(run) for run in runs],
+        "cold start": [str((run.record.get("coldstart") or {}).get("content", "–"))[:16] for run in runs],
+        "host": [run.record.get("host") or "–" for run in runs],
+        "python": [run.record.get("python") or "–" for run in runs],
+        **{name: [known.get(name, "absent") for known in packages] for name in names},
+    }
+    return _differing(found)
+
+
+def _code(run: Run) -> str:
+    git = run.record.get("git")
+    return f"{git['sha'][:12]}{' with local changes' if git.get('dirty') else ''}" if git else "–"
+
+
+def _differing(values: Mapping[str, Sequence[object]]) -> Texts:
+    texts = {key: tuple(map(shown, each)) for key, each in values.items()}
+    return {key: each for key, each in texts.items() if len(set(each)) > 1}
 
 
 def _unequal(runs: Sequence[Run]) -> tuple[int, tuple[str, ...]] | None:
     """Bit for bit: for two runs that should be one and the same."""
     found: dict[int, list[str]] = {}
-    for metric in _common(runs):
-        versions, tables = _aligned([run.curves[metric] for run in runs])
+    for metric in common(runs):
+        versions, tables = aligned([run.curves[metric] for run in runs])
         apart = np.flatnonzero((tables != tables[0]).any(axis=0))
         if apart.size:
             found.setdefault(int(versions[apart[0]]), []).append(metric)
@@ -78,107 +128,16 @@ def _unequal(runs: Sequence[Run]) -> tuple[int, tuple[str, ...]] | None:
     return None if first is None else (first, tuple(sorted(found[first])))
 
 
-def _partings(first: Run, other: Run) -> list[Parting]:
-    partings = []
-    for metric in _common((first, other)):
-        versions, (left, right) = _aligned((first.curves[metric], other.curves[metric]))
-        place = parts_at(right - left, level=float(np.abs(left[:MOST_EARLY]).mean()) if left.size else 0.0)
-        if place is not None:
-            partings.append(Parting(metric, int(versions[place]), float(left[place]), float(right[place])))
-    return sorted(partings, key=lambda parting: (parting.version, parting.metric))
-
-
-def parts_at(difference: np.ndarray, *, level: float) -> int | None:
-    """The first index from which |smoothed difference - its early mean| > BAND max(early deviation, FLOOR level) to
-    the very end; None where it comes back, or where there are too few points to tell."""
-    early = max(LEAST_EARLY, min(MOST_EARLY, int(EARLY_SHARE * difference.size)))
-    if difference.size < 2 * early:
-        return None
-    begin = difference[:early]
-    width = BAND * max(float(begin.std(ddof=1)), FLOOR * level)
-    outside = np.abs(trailing_mean(difference.tolist(), SMOOTHED) - begin.mean()) > width
-    if not outside[-1]:
-        return None
-    return int(difference.size - np.argmin(outside[::-1])) if not outside.all() else 0
-
-
-def _common(runs: Iterable[Run]) -> list[str]:
-    names = set.intersection(*(set(run.curves) for run in runs))
-    return sorted(name for name in names if not name.startswith(UNCOMPARED))
-
-
-def _aligned(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
-    """(versions [m] that all have, values [curves, m])."""
-    versions = curves[0].versions
-    for curve in curves[1:]:
-        versions = np.intersect1d(versions, curve.versions)
-    return versions, np.array([curve.values[np.isin(curve.versions, versions)] for curve in curves])
+def _num_steps(run: Run) -> int:
+    """Rollout batches of the whole run, planned ones included."""
+    return run.horizon // int(run.config.get("num_mini_batches", 1))
 
 
 def _rows(run: Run) -> list[dict[str, float]]:
     """The metrics that alarms watch, as rows again."""
     rows: dict[int, dict[str, float]] = {}
-    for metric in BANDS.keys() & run.curves.keys():
+    for metric in set(WATCHED) & run.curves.keys():
         curve = run.curves[metric]
         for version, value in zip(curve.versions.tolist(), curve.values.tolist(), strict=True):
             rows.setdefault(version, {"version": version})[metric] = value
     return [rows[version] for version in sorted(rows)]
-
-
-def show(compared: Comparison, console: Console) -> None:
-    """A table of keys and endings, then where the curves part."""
-    names = [f"{run.record.get('arm') or run.folder.name}, seed {run.seed}" for run in compared.runs]
-    rows: list[tuple[str, ...]] = [(key, *texts) for key, texts in compared.keys.items()]
-    rows.append(("ending", *(_ending(run) for run in compared.runs)))
-    rows.append(("updates", *(f"{run.version} of {run.horizon}" for run in compared.runs)))
-    rows.append(("last eval/avg", *(_last(run, "eval/avg") for run in compared.runs)))
-    _print_table(("", *names), rows, console)
-    lines = [_unequal_text(compared.unequal)]
-    for name, partings in zip(names[1:], compared.partings, strict=True):
-        lines += _parting_text(names[0], name, partings)
-    for name, raised in zip(names, compared.alarms, strict=True):
-        lines += [
-            f"{name}: {one.metric} is {one.direction} its usual range at update {one.version}: {one.value:.3g}, "
-            f"the bound is {one.high if one.direction == 'above' else one.low:.3g}"
-            for one in raised
-        ]
-    for run, name in zip(compared.runs, names, strict=True):
-        lines += [f"{name}: {remark}" for remark in run.remarks]
-    for line in lines:
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
-
-
-def _ending(run: Run) -> str:
-    detail = f" ({run.record['reason']})" if run.record.get("reason") else ""
-    return f"{run.state}{', collapsed' if run.state != 'collapsed' and collapsed(run) else ''}{detail}"
-
-
-def _last(run: Run, metric: str) -> str:
-    curve = run.curves.get(metric)
-    return f"{curve.values[-1]:.3f}" if curve is not None and len(curve) else "–"
-
-
-def _unequal_text(unequal: tuple[int, tuple[str, ...]] | None) -> str:
-    if unequal is None:
-        return "Equal in every number of every version that all have."
-    version, metrics = unequal
-    several = f" and {len(metrics) - 3} more" if len(metrics) > 3 else ""
-    return f"First unequal number: version {version}, {', '.join(metrics[:3])}{several}."
-
-
-def _parting_text(first: str, other: str, partings: Sequence[Parting]) -> list[str]:
-    if not partings:
-        return [f"{other} against {first}: no metric leaves its early band for good."]
-    lines = [f"{other} against {first}: what leaves its early band for good, the first one first:"]
-    return lines + [f"  update {one.version}: {one.metric} {one.first:.3g} and {one.other:.3g}" for one in partings[:8]]
-
-
-def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> None:
-    if not console.is_terminal:
-        for row in (head, *rows):
-            console.print(" | ".join(row), soft_wrap=True, highlight=False, markup=False)
-        return
-    table = Table(*head, box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for row in rows:
-        table.add_row(*map(Text, row))
-    console.print(table)

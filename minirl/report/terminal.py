@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import wrap
 
 from rich.console import Console
 from rich.markup import escape
@@ -18,6 +19,7 @@ from minirl.report.inert import inert_switches
 from minirl.report.page import write_page
 from minirl.report.read import Sweep, read_sweep
 
+PLAIN_WIDTH = 100
 STYLES = {Verdict.reproduced: "green", Verdict.contradicted: "red", Verdict.undecided: "dim", Verdict.described: "dim"}
 
 
@@ -37,9 +39,8 @@ def show(sweep: Sweep, judgements: list[Judgement], console: Console) -> None:
     if console.is_terminal:
         console.print(_table(judgements))
     else:
-        for one in judgements:
-            words = (one.verdict, one.claim.text, wording.effect(one.finding), wording.reason(one, len(judgements)))
-            console.print(" | ".join(words), soft_wrap=True, highlight=False, markup=False)
+        for line in plain(judgements):
+            console.print(line, soft_wrap=True, highlight=False, markup=False)
     notes = [
         f"no effect here: {one.switch} in {', '.join(map(quoted, one.arms))} ({one.evidence})"
         for one in inert_switches(sweep)
@@ -48,6 +49,17 @@ def show(sweep: Sweep, judgements: list[Judgement], console: Console) -> None:
     notes += [f"{'confounded' if doubt.pairs else 'note'}: {doubt.text}" for doubt in doubts]
     for note in notes:
         console.print(note, soft_wrap=True, highlight=False, markup=False, style="dim")
+
+
+def plain(judgements: list[Judgement]) -> list[str]:
+    """For a pipe: the claim beside its verdict, and under it the effect and the reason, no line longer than needed."""
+    width = max((len(one.verdict) for one in judgements), default=0) + 2
+    lines = []
+    for one in judgements:
+        lines.append(f"{one.verdict:<{width}}{one.claim.text}")
+        for text in (wording.effect(one.finding), wording.reason(one, len(judgements))):
+            lines += wrap(text, PLAIN_WIDTH, initial_indent=" " * width, subsequent_indent=" " * width)
+    return lines
 
 
 def _table(judgements: list[Judgement]) -> Table:

@@ -24,15 +24,18 @@ def said(folder: Path, **options: bool) -> str:
     return text.getvalue()
 
 
-def test_a_pipe_gets_one_line_per_claim(folder: Path) -> None:
+def test_a_pipe_gets_short_aligned_lines(folder: Path) -> None:
     lines = said(folder).splitlines()
     assert lines[1] == "Of 6 claims: 3 reproduced, 1 contradicted, 2 undecided."
-    assert [line.split(" | ")[:2] for line in lines[2:8]] == [
-        [verdict, claim["text"]]
-        for verdict, claim in zip(
-            ("reproduced", "reproduced", "undecided", "reproduced", "undecided", "contradicted"), CLAIMS, strict=True
-        )
+    verdicts = ("reproduced", "reproduced", "undecided", "reproduced", "undecided", "contradicted")
+    begun = [line for line in lines[2:] if line.startswith(verdicts)]
+    width = len("contradicted") + 2
+    assert [(line[:width].strip(), line[width:]) for line in begun] == [
+        (verdict, claim["text"]) for verdict, claim in zip(verdicts, CLAIMS, strict=True)
     ]
+    under = [line for line in lines[2:] if line.startswith(" " * width)]
+    assert len(under) >= 2 * len(CLAIMS)  # effect and reason of each
+    assert all(len(line) <= 100 and line[width] != " " for line in under)
     assert any(line.startswith("no effect here: algo.is_weight.product.high=5.0") for line in lines)
     assert any(line.startswith("confounded: ") for line in lines)
     assert "\x1b" not in "".join(lines)
