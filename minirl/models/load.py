@@ -20,6 +20,8 @@ from minirl.config import ConfigError, ModelConfig
 from minirl.hub import folder_of, is_hub_id
 from minirl.models.experts import IMPLEMENTATION
 from minirl.models.families.registry import is_mixture, router_family
+from minirl.models.outline import without_weights
+from minirl.models.stored import weight_files
 from minirl.streams import stream_key
 from minirl.validate import experts_in
 
@@ -33,10 +35,30 @@ def build(cfg: ModelConfig, *, vocab_size: int, checkpoint: Path | None) -> PreT
     state is left as it was. Raises ConfigError before any weight is read if the model cannot be trained.
     """
     disable_progress_bar()
-    if cfg.path is None:
-        config, source = tiny_config(cfg, vocab_size), None
+    config, source = design(cfg, vocab_size, checkpoint)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream_key(cfg.init_seed, "init") % 2**63)
+        model = initialised(config) if source is None else loaded(config, source)
+    return model.eval()
+
+
+def outline(cfg: ModelConfig, *, vocab_size: int, checkpoint: Path | None) -> tuple[PreTrainedModel, Path | None]:
+    """The same model without its weights, and the folder that has them: parameters are on the meta device, for ranks
+    that will read their own shards and no others (`shards.fill`). Where no folder has them, they are made here."""
+    disable_progress_bar()
+    config, source = design(cfg, vocab_size, checkpoint)
+    if source is None:
+        return build(cfg, vocab_size=vocab_size, checkpoint=None), None
+    weight_files(source)
+    return without_weights(lambda: initialised(config)).eval(), source
+
+
+def design(cfg: ModelConfig, vocab_size: int, checkpoint: Path | None) -> tuple[PreTrainedConfig, Path | None]:
+    """The config of the model and the folder of its weights, None where they are drawn at random."""
+    source = None if cfg.path is None else folder_of(cfg.path, "model.path")
+    if source is None:
+        config = tiny_config(cfg, vocab_size)
     else:
-        source = folder_of(cfg.path, "model.path")
         config = folder_config(source, "model.path")
         refuse_other_experts(cfg, config)
     if checkpoint is not None:
@@ -45,10 +67,7 @@ def build(cfg: ModelConfig, *, vocab_size: int, checkpoint: Path | None) -> PreT
         config = found
     if config.vocab_size < vocab_size:
         raise ConfigError(f"{cfg.path}: the model has {config.vocab_size} tokens, the task needs {vocab_size}")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream_key(cfg.init_seed, "init") % 2**63)
-        model = initialised(config) if source is None else loaded(config, source)
-    return model.eval()
+    return config, source
 
 
 def tiny_config(cfg: ModelConfig, vocab_size: int) -> PreTrainedConfig:
@@ -129,8 +148,7 @@ def initialised(config: PreTrainedConfig) -> PreTrainedModel:
 
 def loaded(config: PreTrainedConfig, folder: Path) -> PreTrainedModel:
     """The folder's weights, from safetensors only; refuses a folder that leaves a weight to chance."""
-    if not any(folder.glob("*.safetensors")):
-        raise ConfigError(f"{folder}: no .safetensors file; weights in other formats are not read")
+    weight_files(folder)
     result: Any = AutoModelForCausalLM.from_pretrained(
         folder,
         config=config,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -10,13 +11,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import PreTrainedModel
 
 from minirl.config import Routing, TrainConfig
 from minirl.interfaces import Algorithm
 from minirl.metrics.update import update_metrics
+from minirl.models.export import write_folder
 from minirl.models.families.registry import is_mixture
 from minirl.models.tape import Pass, RoutingTape
 from minirl.policy import checkpoint
@@ -35,6 +36,7 @@ from minirl.policy.replay import (
     scored_slots,
     watch_again,
 )
+from minirl.policy.sharding import shard, whole
 from minirl.types import (
     Diverged,
     OldPolicy,
@@ -82,7 +84,7 @@ class FsdpPolicy:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         model.train(train.activation_checkpointing)  # transformers recomputes in training mode only; no dropout is left
         self.likelihood = Likelihood(model, temperature=temperature, chunk_tokens=train.likelihood_chunk_tokens)
-        shard(self.likelihood, world, PRECISION[train.compute_dtype])
+        shard(self.likelihood, world.mesh, PRECISION[train.compute_dtype], world.device)
         self.trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.optimizer = adamw(self.trained, train.optim)
 
@@ -149,11 +151,12 @@ class FsdpPolicy:
         checkpoint.load(state, folder)
         self.version = int(state["version"])
 
-    def export(self, folder: Path) -> None:
-        """The weights in Hugging Face format: config and safetensors."""
-        weights = {name: value.cpu() for name, value in self.parameters() if self.world.rank == 0}
+    def export(self, folder: Path, like: Path | None) -> None:
+        """The weights in Hugging Face format, in the precision and with the tokenizer of the folder `like`."""
         if self.world.rank == 0:
-            self.model.save_pretrained(folder, state_dict=weights)
+            write_folder(self.model, self.parameters(), folder, like)
+        else:
+            deque(self.parameters(), maxlen=0)  # takes part in gathering, and keeps nothing
         self.world.barrier()
 
     def _backward(self, micro_batch: TrainBatch, algo: Algorithm) -> tuple[Tensor, Statistics]:
@@ -225,19 +228,3 @@ class FsdpPolicy:
         names: dict[Tensor, str] = {parameter: name for name, parameter in self.model.named_parameters()}
         moments = {names[parameter]: dict(state) for parameter, state in self.optimizer.state.items()}
         return {"model": self.model.state_dict(), "adam": moments, "version": torch.tensor(self.version)}
-
-
-def shard(likelihood: Likelihood, world: World, precision: MixedPrecisionPolicy) -> None:
-    """fully_shard on each decoder layer, then on the whole. The rest (embedding, final norm, head) is given back after
-    each forward too, so that parameters read between passes are always the sharded ones."""
-    decoder: Any = likelihood.model.base_model
-    mesh = world.mesh
-    for layer in decoder.layers:
-        fully_shard(layer, mesh=mesh, mp_policy=precision)
-    fully_shard(likelihood, mesh=mesh, mp_policy=precision, reshard_after_forward=True)
-
-
-def whole(value: Tensor) -> Tensor:
-    """The full tensor of a parameter or buffer, detached."""
-    value = value.detach()
-    return value.full_tensor() if isinstance(value, DTensor) else value

@@ -41,7 +41,7 @@ def rank_main(rank: int, size: int, port: int, folder: Path) -> None:
     keep("figures", world.merge(ours.update(data, algo)))
     keep("weights", {name: value.clone() for name, value in ours.parameters()})
     ours.save(folder / "by_two")
-    ours.export(folder / "exported")
+    ours.export(folder / "exported", None)
 
     loaded = trainer()
     loaded.load(checkpoint.newest(folder / "by_one"))

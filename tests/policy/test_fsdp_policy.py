@@ -199,7 +199,7 @@ def test_parameters_are_whole_named_as_the_model_s_own_and_include_buffers():
 def test_an_exported_folder_loads_as_the_same_model(tmp_path):
     trainer, algo, batch = policy(), algorithm(), rollouts()
     trainer.update(train_batch(batch, trainer.recompute(batch, Routing.live), algo), algo)
-    trainer.export(tmp_path)
+    trainer.export(tmp_path, None)
     again = load.build(model_config(init_seed=9), vocab_size=VOCAB, checkpoint=tmp_path)
     assert equal(dict(trainer.parameters()), again.state_dict())
     assert again.dtype == torch.float32 and type(again).__name__ == "Qwen3MoeForCausalLM"
