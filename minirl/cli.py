@@ -226,6 +226,25 @@ def compare(
 
 
 @app.command()
+def export(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(help="A run's folder, or its name.")],
+    to: Annotated[str, typer.Option("--to", help="verl, trl, prime-rl or skyrl.")],
+    out: Annotated[Path | None, typer.Option("--out", help="A file; the terminal, if none is named.")] = None,
+    outputs: Outputs = RESULTS,
+) -> None:
+    """The algorithm of a run as another stack's configuration, and what cannot be said in it."""
+    with reported(context):
+        from minirl.recipes.write import export as write
+        from minirl.sweep.status import find_run
+
+        text, made = write(find_run(run, outputs), to, out)
+        typer.echo(out if out is not None else text, nl=out is not None)
+        for missing in made.unexpressed:
+            typer.echo(f"not expressed in {made.stack}: {missing}", err=True)
+
+
+@app.command()
 def coldstart(context: typer.Context, overrides: Overrides = None, config_dir: ConfigDirs = None) -> None:
     """The cold-start checkpoint of a configuration: made once, then shared by all runs that ask for it."""
     with reported(context):

@@ -37,6 +37,13 @@ def coldstart_key(config: Config) -> str:
     return _digest({"model": _model(config.model), **parts, **_files(config.task, config.coldstart.traces)})
 
 
+def curation_key(config: Config, coldstart: str) -> str:
+    """10 hex digits: what determines the pass rates of the training problems."""
+    parts = {"task": identity_fields(config.task), "sampling": identity_fields(config.sampling)}
+    sizes = {"group_size": config.group_size, "seed": config.seed, "engine": config.engine.numerics}
+    return _digest({**parts, **sizes, "start": coldstart, **_files(config.task, None)})
+
+
 def _model(model: ModelConfig) -> Tree:
     """What the model begins with: a folder is its content, wherever it lies and whatever lay there before; a hub id is
     its name."""

@@ -27,7 +27,7 @@ FLOORS = (
     ("coldstart",),
     ("run", "examine"),
     ("doctor", "curate"),
-    ("report",),
+    ("report", "recipes"),
     ("sweep",),
     ("hydra_plugins", "completion"),
     ("cli",),
@@ -45,6 +45,7 @@ TORCH_FREE = (
     "accounting",
     "sweep",
     "report",
+    "recipes",
     "cli",
 )
 

@@ -107,7 +107,8 @@ def build(cfg: TaskConfig, coldstart: ColdstartConfig) -> MathTask:
     named = {name: problems.collect(part, f"task.eval_sets.{name}") for name, part in cfg.eval_sets.items()}
     sets = {name: usable(part, chat, grader, cfg.chat.max_prompt_tokens) for name, part in named.items()}
     if not sets:
-        sets = {HELD_OUT: train.without("for training", lambda problem: split_of(problem.name) is not Split.eval)}
+        tenth = train.without("left to train on", lambda problem: split_of(problem.name) is not Split.eval)
+        sets = {HELD_OUT: replace(tenth, key="held out of task.train")}
     held_out = {problem.name for part in sets.values() for problem in part.problems}
     train = train.without(IN_EVALUATION, lambda problem: problem.name in held_out)
     for part in (train, *sets.values()):
