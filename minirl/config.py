@@ -199,8 +199,11 @@ class TrainConfig:
     activation_checkpointing: bool = key(identity=False)
     max_tokens_per_micro_batch: int = key(identity=False)
     likelihood_chunk_tokens: int = key(identity=False)
+    num_replicas: int = key(identity=False)
+    offload: bool = key(identity=False)
     checkpoint_every: int = key(identity=False)
     num_checkpoints: int = key(identity=False)
+    async_checkpoints: bool = key(identity=False)
 
 
 @dataclass

@@ -57,6 +57,10 @@ class Policy(Protocol):
 
     def load(self, folder: Path) -> None: ...
 
+    def close(self) -> None:
+        """Returns when nothing is being written any more."""
+        ...
+
 
 class Algorithm(Protocol):
     """The six choices, as the loop and the policy see them. Pure functions: no reduction over ranks, no logging."""

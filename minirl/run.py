@@ -223,6 +223,7 @@ def _train(config: Config, start: Path, name: str, folder: Path, world: World, l
         ending = State.interrupted
         raise
     finally:
+        wired.policy.close()  # before the engine, which may take the process group along
         wired.engine.close()
         wired.tracker.close(ending)
     return ending

@@ -202,6 +202,9 @@ def _sizes(config: Config) -> Iterator[str]:
     ranks, prompts = num_ranks(), config.prompts_per_mini_batch
     if prompts % ranks:
         yield f"prompts_per_mini_batch={prompts} cannot be shared by {ranks} ranks: use a multiple of {ranks}"
+    replicas = config.train.num_replicas
+    if replicas < 1 or ranks % replicas:
+        yield f"train.num_replicas={replicas} does not divide {ranks} ranks: each replica takes as many of them"
     if config.group_size < 2:
         yield (
             f"group_size={config.group_size} with algo.advantage={config.algo.advantage}: a group of one is its own "

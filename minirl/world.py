@@ -46,9 +46,12 @@ class World:
                 dist.init_process_group(backend, timeout=limit, store=dist.HashStore(), rank=0, world_size=1)
         return cls(rank, size, place)
 
-    @property
-    def mesh(self) -> DeviceMesh:
-        return init_device_mesh(self.device.type, (self.size,))
+    def mesh(self, num_replicas: int) -> DeviceMesh:
+        """All ranks in a row; or rows of `size / num_replicas` neighbours that hold one copy of the model each."""
+        if num_replicas == 1:
+            return init_device_mesh(self.device.type, (self.size,))
+        shape = (num_replicas, self.size // num_replicas)
+        return init_device_mesh(self.device.type, shape, mesh_dim_names=("replica", "shard"))
 
     def share(self, items: Sequence[Item], num_mini_batches: int) -> list[Item]:
         """This rank's part of a batch: of each mini-batch the rank-th slice, so that every update sees all ranks."""

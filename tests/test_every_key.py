@@ -132,6 +132,9 @@ SEEN_BELOW = {
     "train.likelihood_chunk_tokens": "the largest chunk of logits",
     "train.max_tokens_per_micro_batch": "the number of backward passes",
     "train.num_checkpoints": "the checkpoints on disk",
+    "train.num_replicas": "how many ranks share a copy of the model (tests/policy/test_scale.py)",
+    "train.offload": "where the trainer's memory is while the engine samples (tests/policy/test_scale.py)",
+    "train.async_checkpoints": "whether training goes on while a checkpoint is written (tests/policy/test_scale.py)",
 }
 
 

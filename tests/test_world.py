@@ -68,7 +68,7 @@ found = {
     "max": world.max(10 - world.rank),
     "gather": world.gather(f"rank {world.rank}"),
     "merged": world.merge(local),
-    "mesh": world.mesh.size(),
+    "mesh": world.mesh(1).size(),
 }
 given = world.scatter([["for 0"], ["for", "1"]] if world.rank == 0 else None)
 assert given == (["for 0"], ["for", "1"])[world.rank]
@@ -95,7 +95,7 @@ def test_two_ranks_agree_on_the_whole(own_folder: Path) -> None:
 
 def test_a_world_of_one_joins_and_leaves() -> None:
     code = (
-        "from minirl.world import World; w = World.join('cpu'); w.barrier(); print(w.size, w.mesh.size(), "
+        "from minirl.world import World; w = World.join('cpu'); w.barrier(); print(w.size, w.mesh(1).size(), "
         "w.merge({})); w.leave(); w.leave()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

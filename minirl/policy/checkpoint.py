@@ -76,20 +76,31 @@ def prune(checkpoints: Path, num_checkpoints: int) -> None:
 
 def save(state: dict[str, Any], checkpoints: Path, version: int, *, num_checkpoints: int, world: World) -> None:
     """Writes checkpoints/<version>: complete or absent, whenever the process dies. Older ones go only afterwards."""
-    target, draft = checkpoints / str(version), checkpoints / f"{version}{UNFINISHED}"
+    draft = begin(checkpoints, version, world)
+    dcp.save(state, checkpoint_id=draft)
+    world.barrier()
+    if world.rank == 0:
+        publish(draft, checkpoints, version, num_checkpoints=num_checkpoints)
+    world.barrier()
+
+
+def begin(checkpoints: Path, version: int, world: World) -> Path:
+    """The folder to write to, after what an earlier process left unfinished has gone."""
     if world.rank == 0:
         checkpoints.mkdir(parents=True, exist_ok=True)
         for left_behind in checkpoints.glob(f"*{UNFINISHED}"):
             shutil.rmtree(left_behind)
     world.barrier()
-    dcp.save(state, checkpoint_id=draft)
-    world.barrier()
-    if world.rank == 0:
-        if target.exists():
-            shutil.rmtree(target)
-        draft.rename(target)
-        prune(checkpoints, num_checkpoints)
-    world.barrier()
+    return checkpoints / f"{version}{UNFINISHED}"
+
+
+def publish(draft: Path, checkpoints: Path, version: int, *, num_checkpoints: int) -> None:
+    """What all ranks have written becomes checkpoints/<version>; then older ones go."""
+    target = checkpoints / str(version)
+    if target.exists():
+        shutil.rmtree(target)
+    draft.rename(target)
+    prune(checkpoints, num_checkpoints)
 
 
 def load(state: Mapping[str, Any], checkpoint: Path) -> None:

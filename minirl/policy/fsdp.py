@@ -22,6 +22,7 @@ from minirl.models.families.registry import is_mixture
 from minirl.models.tape import Pass, RoutingTape
 from minirl.policy import checkpoint
 from minirl.policy.likelihood import Likelihood, log_likelihood, log_likelihood_and_entropy
+from minirl.policy.offload import Parked
 from minirl.policy.optimizer import OPTIM, Step, adamw, bound_of, clip, learning_rate
 from minirl.policy.packing import Padded, micro_batches, moved, padded
 from minirl.policy.replay import (
@@ -36,7 +37,8 @@ from minirl.policy.replay import (
     scored_slots,
     watch_again,
 )
-from minirl.policy.sharding import shard, whole
+from minirl.policy.saving import SAVERS, Saver
+from minirl.policy.sharding import reduce_between_replicas, shard, whole
 from minirl.types import (
     Diverged,
     OldPolicy,
@@ -84,15 +86,24 @@ class FsdpPolicy:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         model.train(train.activation_checkpointing)  # transformers recomputes in training mode only; no dropout is left
         self.likelihood = Likelihood(model, temperature=temperature, chunk_tokens=train.likelihood_chunk_tokens)
-        shard(self.likelihood, world.mesh, PRECISION[train.compute_dtype], world.device)
+        shard(self.likelihood, world.mesh(train.num_replicas), PRECISION[train.compute_dtype], world.device)
         self.trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.optimizer = adamw(self.trained, train.optim)
+        moments = [value for state in self.optimizer.state.values() for value in state.values()]
+        self.weights = Parked(self.model.parameters() if train.offload else ())
+        self.moments = Parked(moments if train.offload else ())
+        self.saver: Saver = SAVERS[train.async_checkpoints](world)
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
         """(Hugging Face name, full tensor) of parameters and persistent buffers, gathered one at a time. The tensor
-        may share memory with the model: copy it."""
-        for name, value in self.model.state_dict().items():
-            yield name, whole(value)
+        may share memory with the model: copy it. Afterwards the trainer rests, if it is told to, and so does its
+        memory."""
+        self.weights.bring_back()
+        try:
+            for name, value in self.model.state_dict().items():
+                yield name, whole(value)
+        finally:
+            self.weights.put_away()
 
     @torch.no_grad()
     def recompute(self, rollouts: RolloutBatch, routing: Routing) -> OldPolicy:
@@ -103,6 +114,7 @@ class FsdpPolicy:
         """
         if routing is Routing.r3:
             require_routes(rollouts.routes, rollouts, self.tape)
+        self.weights.bring_back()
         old = self._blank(rollouts)
         for responses in self._mini_batches(rollouts):
             for part in self._cut(rollouts.lengths[responses]):
@@ -120,7 +132,18 @@ class FsdpPolicy:
         return old
 
     def update(self, mini_batch: TrainBatch, algo: Algorithm) -> Statistics:
-        """One optimizer update: version -> version + 1. Raises Diverged, with the weights as they were.
+        """One optimizer update: version -> version + 1. Raises Diverged, with the weights as they were."""
+        self.moments.bring_back()
+        try:
+            loss, statistics = self.accumulate(mini_batch, algo)
+            return statistics | OPTIM.measure(self._step(loss))
+        finally:
+            self.optimizer.zero_grad()  # however it ended, nothing of this gradient reaches the next update
+            if self.version % self.num_mini_batches == 0:
+                self.moments.put_away()  # the next update is a rollout away
+
+    def accumulate(self, mini_batch: TrainBatch, algo: Algorithm) -> tuple[float, Statistics]:
+        """Adds the gradient of the mini-batch to that of `trained`; its loss over all ranks, and its figures.
 
         The denominators are those of the whole mini-batch over all ranks, known before the first backward. FSDP
         averages gradients over ranks, hence the world size.
@@ -129,27 +152,31 @@ class FsdpPolicy:
             require_routes(replayed_routes(mini_batch, algo.routing), mini_batch.rollouts, self.tape)
         counts = self.world.sum(algo.counts(mini_batch).to(self.world.device))
         mini_batch = algo.coefficients(mini_batch, counts.to(mini_batch.rollouts.tokens.device))
+        self.weights.bring_back()
         statistics: Statistics = {}
         loss = torch.zeros((), dtype=torch.float64, device=self.world.device)
-        try:
-            for responses in self._cut(mini_batch.rollouts.lengths):
-                part, figures = self._backward(moved(select(mini_batch, responses), self.world.device), algo)
-                loss, statistics = loss + part, merge(statistics, figures)
-            return statistics | OPTIM.measure(self._step(float(self.world.sum(loss))))
-        finally:
-            self.optimizer.zero_grad()  # however it ended, nothing of this gradient reaches the next update
+        parts = self._cut(mini_batch.rollouts.lengths)
+        for number, responses in enumerate(parts):
+            reduce_between_replicas(self.likelihood, now=number == len(parts) - 1)
+            part, figures = self._backward(moved(select(mini_batch, responses), self.world.device), algo)
+            loss, statistics = loss + part, merge(statistics, figures)
+        return float(self.world.sum(loss)), statistics
 
     def save(self, checkpoints: Path) -> None:
         """Writes checkpoints/<version> and removes the oldest beyond train.num_checkpoints."""
-        checkpoint.save(
-            self._state(), checkpoints, self.version, num_checkpoints=self.train.num_checkpoints, world=self.world
-        )
+        self.saver.save(self._state(), checkpoints, self.version, num_checkpoints=self.train.num_checkpoints)
+        self.moments.put_away()
+
+    def close(self) -> None:
+        """Waits for a checkpoint that is being written."""
+        self.saver.finish()
 
     def load(self, folder: Path) -> None:
         """Takes over weights, moments and version of one checkpoint, whatever number of ranks wrote it."""
         state = self._state()
         checkpoint.load(state, folder)
         self.version = int(state["version"])
+        self.moments.put_away()
 
     def export(self, folder: Path, like: Path | None) -> None:
         """The weights in Hugging Face format, in the precision and with the tokenizer of the folder `like`."""
@@ -225,6 +252,8 @@ class FsdpPolicy:
 
     def _state(self) -> dict[str, Any]:
         """What a checkpoint holds. Its tensors are the policy's own: loading fills them in place."""
+        self.weights.bring_back()
+        self.moments.bring_back()
         names: dict[Tensor, str] = {parameter: name for name, parameter in self.model.named_parameters()}
         moments = {names[parameter]: dict(state) for parameter, state in self.optimizer.state.items()}
         return {"model": self.model.state_dict(), "adam": moments, "version": torch.tensor(self.version)}

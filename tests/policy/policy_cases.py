@@ -93,6 +93,9 @@ def train_config(*, optim=None, **changes) -> TrainConfig:
         "likelihood_chunk_tokens": 1000,
         "checkpoint_every": 5,
         "num_checkpoints": 2,
+        "num_replicas": 1,
+        "offload": False,
+        "async_checkpoints": False,
     }
     return TrainConfig(optim=adam, **(values | changes))
 
