@@ -1,5 +1,6 @@
 """A process beside a run that outlives it. It writes the record when the run cannot: killed in the middle of a
-rollout, or held by an engine that neither answers nor fails. A thread could not: it would die, or wait, with the run.
+rollout, or held by an engine that neither answers nor fails, nor takes the weights that it is sent. A thread could not:
+it would die, or wait, with the run.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,13 +25,14 @@ if TYPE_CHECKING:  # the watcher itself needs no torch
     from minirl.interfaces import Engine
     from minirl.types import Prompt, RolloutBatch, Sampling
 
-ROLLOUT, OUTSIDE, OVER = "rollout", "outside", "over"
+ROLLOUT, LOAD, OUTSIDE, OVER = "rollout", "load", "outside", "over"
+LIMITED = {ROLLOUT: "a rollout", LOAD: "a load of weights"}  # what the run waits for an engine to do
 GRACE_SECONDS = 10.0  # how long a process that was killed may take to let go of its run's lock
 
 
 class WatchedEngine:
-    """An engine, and beside this process a watcher that is told when a rollout begins and ends. seconds: how long one
-    may take before the process is taken for dead."""
+    """An engine, and beside this process a watcher that is told when a rollout or a load begins and ends. seconds: how
+    long one may take before the process is taken for dead."""
 
     def __init__(self, engine: Engine, record: RunRecord, seconds: float) -> None:
         self.engine = engine
@@ -42,12 +44,18 @@ class WatchedEngine:
         return self.engine.version
 
     def load_parameters(self, parameters: Iterable[tuple[str, Tensor]], version: int) -> None:
-        self.engine.load_parameters(parameters, version)
+        with self.watched(LOAD):
+            self.engine.load_parameters(parameters, version)
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling, group_size: int) -> RolloutBatch:
-        self.tell(ROLLOUT)
-        try:
+        with self.watched(ROLLOUT):
             return self.engine.generate(prompts, sampling, group_size)
+
+    @contextmanager
+    def watched(self, doing: str) -> Iterator[None]:
+        self.tell(doing)
+        try:
+            yield
         finally:
             self.tell(OUTSIDE)
 
@@ -68,20 +76,21 @@ class WatchedEngine:
 
 
 def stand_by(pipe: int, record: RunRecord, pid: int, seconds: float) -> None:
-    """The watcher's life: until the run says that it is over, its pipe closes (it is dead), or a rollout takes too
+    """The watcher's life: until the run says that it is over, its pipe closes (it is dead), or its engine takes too
     long (it is killed). The pipe is read without a buffer, in which a word would be hidden from `select`."""
     doing = OUTSIDE
     while True:
-        limit = seconds if doing == ROLLOUT else None
+        limit = seconds if doing in LIMITED else None
         if not select.select([pipe], [], [], limit)[0]:
             os.kill(pid, signal.SIGKILL)
-            note(record, pid, f"the engine hangs: a rollout did not end within engine.max_rollout_seconds={seconds:g}")
+            reason = f"the engine hangs: {LIMITED[doing]} did not end within engine.max_rollout_seconds={seconds:g}"
+            note(record, pid, reason)
             return
         words = os.read(pipe, 4096).decode().split()
         if OVER in words:
             return
         if not words:
-            where = "in the middle of a rollout" if doing == ROLLOUT else "outside a rollout"
+            where = f"in the middle of {LIMITED[doing]}" if doing in LIMITED else "outside a rollout"
             note(record, pid, f"the process died {where} without a word: killed from outside, or out of memory")
             return
         doing = words[-1]

@@ -20,6 +20,8 @@ from minirl.watch import WatchedEngine
 
 class Sleeper:
     version = 3
+    def load_parameters(self, parameters, version):
+        time.sleep(version)
     def generate(self, prompts, sampling, group_size):
         print("sampling", flush=True)
         time.sleep(sampling)
@@ -31,6 +33,7 @@ with record.locked():
     record.update(state="running", pid=os.getpid(), reason=None)
     engine = WatchedEngine(Sleeper(), record, float(sys.argv[3]))
     assert engine.version == 3
+    engine.load_parameters([], float(sys.argv[5]))
     assert engine.generate([], float(sys.argv[2]), 1) == "batch"
     print("updating", flush=True)
     time.sleep(float(sys.argv[4]))
@@ -39,8 +42,8 @@ with record.locked():
 """
 
 
-def started(folder: Path, *, rollout: float, limit: float, update: float) -> subprocess.Popen[str]:
-    words = [sys.executable, "-c", PROGRAM, str(folder), str(rollout), str(limit), str(update)]
+def started(folder: Path, *, rollout: float, limit: float, update: float, load: float = 0) -> subprocess.Popen[str]:
+    words = [sys.executable, "-c", PROGRAM, str(folder), str(rollout), str(limit), str(update), str(load)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
 
@@ -66,10 +69,12 @@ def test_a_killed_process_leaves_a_record(tmp_path: Path, line: str, where: str)
     assert record["state"] == "failed" and where in record["reason"] and "repeat the command" in record["reason"]
 
 
-def test_a_hanging_rollout_is_ended(tmp_path: Path) -> None:
-    process = started(tmp_path / "run", rollout=60.0, limit=0.5, update=0.0)
+@pytest.mark.parametrize(("rollout", "load", "said"), [(60.0, 0.0, "a rollout"), (0.0, 60.0, "a load of weights")])
+def test_a_hanging_engine_is_ended(tmp_path: Path, rollout: float, load: float, said: str) -> None:
+    process = started(tmp_path / "run", rollout=rollout, limit=0.5, update=0.0, load=load)
     assert process.wait(timeout=30) == -signal.SIGKILL
-    assert "engine.max_rollout_seconds=0.5" in settled(RunRecord(tmp_path / "run"))["reason"]
+    reason = settled(RunRecord(tmp_path / "run"))["reason"]
+    assert f"{said} did not end within engine.max_rollout_seconds=0.5" in reason
 
 
 def test_an_update_may_take_as_long_as_it_likes(tmp_path: Path) -> None:
