@@ -350,9 +350,11 @@ class MachineConfig:
 
 @dataclass
 class RunConfig:
-    """on_collapse: whether a run ends once its collapse is confirmed (docs/collapse.md)."""
+    """on_collapse: whether a run ends once its collapse is confirmed (docs/collapse.md). record_rollouts: whether every
+    rollout batch is kept, for `minirl rescore`."""
 
     on_collapse: OnCollapse = key(identity=False)
+    record_rollouts: bool = key(identity=False)
     outputs: str = key(identity=False)
     name: str | None = key(identity=False)
     group: str | None = key(identity=False)

@@ -86,6 +86,7 @@ def train(
     grade: Callable[[Sequence[Prompt], RolloutBatch], Rewards],
     evaluate: Callable[[Policy], Mapping[str, float]],
     verify: Callable[[RolloutBatch, OldPolicy], None],
+    keep: Callable[[TrainBatch], None],
     judge: Callable[[], None],
     leave: Callable[[], bool],
     tracker: Tracker,
@@ -114,6 +115,7 @@ def train(
         with clock("old"):  # pi_old, frozen before any update
             old = policy.recompute(rollouts, algo.routing)
         batch = algo.reject(_unrejected(rollouts, rewards, advantages, old))
+        keep(batch)
         drawing = plan.falls_due(start, plan.histograms_every)
         if plan.falls_due(start, plan.live_every) or start == begun:
             with clock("live"):  # what the same tokens look like under free routing

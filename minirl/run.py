@@ -25,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from minirl import coldstart
 from minirl.agreement import self_check
 from minirl.algo.algorithm import build as build_algorithm
+from minirl.batches import Recorder, keep_nothing
 from minirl.clock import Clock
 from minirl.compose import conf_dir, explanation, read, register_schema
 from minirl.config import Config, ConfigError, TargetMissed
@@ -44,7 +45,7 @@ from minirl.signals import Leave
 from minirl.tasks.registry import build as build_task
 from minirl.tracking.console import ConsoleTracker
 from minirl.tracking.registry import build as build_tracker
-from minirl.types import Collapsed, Degenerate, Diverged, Sampling
+from minirl.types import Collapsed, Degenerate, Diverged, Sampling, TrainBatch
 from minirl.validate import validate
 from minirl.watch import WatchedEngine
 from minirl.world import World
@@ -208,6 +209,7 @@ def _train(config: Config, start: Path, name: str, folder: Path, world: World, l
             grade=partial(grade, wired.task, max_error_rate=config.task.max_verifier_error_rate, world=world),
             evaluate=wired.evaluate,
             verify=self_check(config, RunRecord(folder), wired.policy.version, world),
+            keep=_recorder(config, folder, name, world),
             judge=wired.tracker.judge,
             leave=leave,
             tracker=wired.tracker,
@@ -227,6 +229,13 @@ def _train(config: Config, start: Path, name: str, folder: Path, world: World, l
         wired.engine.close()
         wired.tracker.close(ending)
     return ending
+
+
+def _recorder(config: Config, folder: Path, name: str, world: World) -> Callable[[TrainBatch], None]:
+    """What is done with every rollout batch beside training on it."""
+    if not config.run.record_rollouts:
+        return keep_nothing
+    return Recorder(folder / "rollouts", world, {"identity": name, "seed": config.seed})
 
 
 def _plan(config: Config, eos: int, checkpoints: Path) -> Plan:

@@ -111,6 +111,7 @@ SEEN_BELOW = {
     "run.name": "the arm in the record",
     "run.num_threads": "the threads of torch",
     "run.on_collapse": "whether a collapsed run goes on (tests/test_lookout.py)",
+    "run.record_rollouts": "whether batches are kept (tests/test_batches.py)",
     "run.outputs": "the folder of the run",
     "sampling.top_k": "refused unless 0",
     "sampling.top_p": "refused unless 1",

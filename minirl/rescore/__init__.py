@@ -1,0 +1,1 @@
+"""All algorithms on one recorded batch: their gradients beside one another, and beside the exact one."""
