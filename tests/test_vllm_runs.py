@@ -1,4 +1,4 @@
-"""Real runs with real vLLM: they learn, stay the trainer's policy, and survive being killed."""
+"""Real runs with real vLLM: they learn, stay the trainer's policy wherever vLLM runs, and survive its death."""
 
 import json
 import os
@@ -15,6 +15,8 @@ from minirl.compose import compose, load
 from minirl.record import RunRecord, State
 
 pytestmark = pytest.mark.vllm
+
+ROOT = Path(__file__).resolve().parents[1]
 
 VLLM = ["engine=vllm", "engine.max_sequence_tokens=64", "engine.cache_mib=64", "metrics.live_every=96"]
 LEARNING = [*VLLM, "num_updates=96", "eval.every=96", "eval.num_problems=16", "train.checkpoint_every=96"]
@@ -86,45 +88,85 @@ def test_r3_has_routes_to_replay(outputs: Path) -> None:
     assert table[0]["mismatch/kl_k3"] < table[0]["mismatch_live/kl_k3"]
 
 
-def test_two_ranks_have_an_engine_each(outputs: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("tensor_parallel", [1, 2], ids=["an engine each", "one engine"])
+def test_two_ranks(outputs: Path, tmp_path: Path, tensor_parallel: int) -> None:
+    """Under torchrun: engines of their own, or one engine cut in two that both drive."""
     (tmp_path / "coldstarts").symlink_to(outputs / "coldstarts")
     steps = ["num_updates=4", "eval.every=4", "train.checkpoint_every=4", "eval.num_problems=4", "num_mini_batches=2"]
-    words = [*VLLM, *steps, "engine.numerics=fp32", "algo.routing=r3", f"run.outputs={tmp_path}"]
+    exact = ["engine.numerics=fp32", "algo.routing=r3", f"engine.tensor_parallel={tensor_parallel}"]
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "minirl.run"]
+    words = [*VLLM, *steps, *exact, f"run.outputs={tmp_path}"]
     subprocess.run([sys.executable, *launch, *words], check=True, stdout=subprocess.DEVNULL, timeout=300)
     (folder,) = (tmp_path / "runs").iterdir()
     assert RunRecord(folder).read()["state"] == "finished"
-    assert all(row["mismatch/kl_k3"] < 1e-9 for row in rows(folder) if "mismatch/kl_k3" in row)
+    mismatch = [row["mismatch/kl_k3"] for row in rows(folder) if "mismatch/kl_k3" in row]
+    assert len(mismatch) == 2 and all(value < 1e-9 for value in mismatch)
 
 
-def test_a_killed_run_has_a_record_and_goes_on(outputs: Path, tmp_path: Path) -> None:
+def test_a_separate_engine_serves_two_ranks(tmp_path: Path) -> None:
+    """vLLM in processes of its own, weights through both sides of its transfer; only NCCL is replaced by a store. The
+    ranks end by being killed, and vLLM's processes end with them."""
+    script = ROOT / "tests" / "engine" / "separate_ranks.py"
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(script), str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run([sys.executable, *launch], env=environment, timeout=300, cwd=tmp_path, **quiet)
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    for rank, positions in ((first, [100, 101]), (second, [102, 103])):
+        assert [after["version"] for after in rank["seen"]] == [0, 1]
+        for after in rank["seen"]:
+            assert after["gap"] < 1e-5 and after["positions"] == [place for place in positions for _ in range(4)]
+    started = [Path("/proc", str(pid)) for pid in first["started"]]
+    deadline = time.monotonic() + 30
+    while any(process.exists() for process in started) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(started) >= 2 and not any(process.exists() for process in started)
+
+
+# a vLLM whose step kills its process, or never returns, in the first rollout of a version
+FAILING = """
+import os, signal, sys, time
+from minirl.compose import compose
+from minirl.engine.vllm_server import LocalServer
+from minirl.run import run
+
+respond = LocalServer.respond
+
+def failing(self, prompts, sampling, group_size, version):
+    if version == 4:
+        self.llm.llm_engine.step = lambda: {failure}
+    return respond(self, prompts, sampling, group_size, version)
+
+LocalServer.respond = failing
+run(compose(sys.argv[1:]), sys.argv[1:])
+"""
+FAILURES = {
+    "died in the middle of a rollout": "os.kill(os.getpid(), signal.SIGKILL)",
+    "the engine hangs": "time.sleep(3600)",
+}
+
+
+def test_an_engine_that_dies_or_hangs_leaves_a_record_and_a_run_that_goes_on(outputs: Path, tmp_path: Path) -> None:
     (tmp_path / "coldstarts").symlink_to(outputs / "coldstarts")
-    steps = ["num_updates=12", "eval.every=12", "train.checkpoint_every=4", "eval.num_problems=4"]
-    words = [*VLLM, *steps, f"run.outputs={tmp_path}"]
+    steps = ["num_updates=6", "eval.every=6", "train.checkpoint_every=2", "eval.num_problems=4"]
+    words = [*VLLM, *steps, "engine.max_rollout_seconds=10", f"run.outputs={tmp_path}"]
+    for said, failure in FAILURES.items():
+        command = [sys.executable, "-c", FAILING.format(failure=failure), *words]
+        ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300)
+        assert ended.returncode == -signal.SIGKILL
+        (folder,) = (tmp_path / "runs").iterdir()
+        record = recorded(folder)
+        assert record["state"] == "failed" and said in record["reason"] and "repeat the command" in record["reason"]
+        assert (folder / "checkpoints" / "4").is_dir()
     command = [sys.executable, "-m", "minirl.run", *words]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    try:
-        folder = killed_after_a_checkpoint(process, tmp_path)
-    finally:
-        process.kill()
-        process.wait()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=300)
+    assert RunRecord(folder).read()["state"] == "finished"
+    assert [row["version"] for row in rows(folder)] == list(range(7))
+
+
+def recorded(folder: Path) -> dict[str, object]:
+    """What the watcher writes after the process is gone."""
     deadline = time.monotonic() + 30
     while RunRecord(folder).read()["state"] == "running" and time.monotonic() < deadline:
         time.sleep(0.1)
-    record = RunRecord(folder).read()
-    assert record["state"] == "failed" and "died" in record["reason"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=300)
-    assert RunRecord(folder).read()["state"] == "finished"
-    assert [row["version"] for row in rows(folder)] == list(range(13))
-
-
-def killed_after_a_checkpoint(process: subprocess.Popen[bytes], outputs: Path) -> Path:
-    """The run's folder; its process is killed once it has a checkpoint and is not done."""
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
-        for checkpoint in outputs.glob("runs/*/checkpoints/4"):
-            os.kill(process.pid, signal.SIGKILL)
-            return checkpoint.parents[1]
-        assert process.poll() is None, "the run ended before it could be killed"
-        time.sleep(0.01)
-    raise AssertionError("no checkpoint")
+    return RunRecord(folder).read()

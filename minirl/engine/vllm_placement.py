@@ -86,6 +86,9 @@ class Separate:
         self.serves = world.rank == 0
 
     def settings(self) -> dict[str, Any]:
+        from minirl.engine.vllm_worker import OWNER
+
+        os.environ[OWNER] = str(os.getpid())  # vLLM's processes inherit it
         first = num_local_ranks()
         return {
             "tensor_parallel_size": self.num_gpus,

@@ -2,14 +2,19 @@
 
 What vLLM 0.32 does not offer on a CPU: weights handed over in this process, experts packed again after
 every load, rotary positions for DeepSeek's attention, and the routers' choices. All hook private names, so the release
-is pinned and tests watch them.
+is pinned and tests watch them. And, on any device, an end together with the trainer.
 """
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, wraps
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -29,6 +34,7 @@ from vllm.platforms import current_platform
 from vllm.v1.sample import sampler
 
 BACKEND = "minirl_in_process"
+OWNER = "MINIRL_VLLM_OWNER"  # environment variable: the process that a separate vLLM belongs to
 
 
 @dataclass
@@ -167,6 +173,18 @@ def ranks(logprobs: Tensor, sampled: Tensor) -> Tensor:
     return (logprobs >= sampled).sum(-1)
 
 
+def end_with(owner: int) -> None:
+    """Waits for a process to end, however it ends, and ends vLLM then: its processes outlive a killed trainer, and
+    would hold their GPUs against the run that goes on. The worker's parent is vLLM's scheduler."""
+    with suppress(ProcessLookupError):
+        select.select([os.pidfd_open(owner)], [], [])
+    with suppress(ProcessLookupError):
+        os.kill(os.getppid(), signal.SIGKILL)
+    os._exit(1)
+
+
+if OWNER in os.environ and int(os.environ[OWNER]) != os.getpid():
+    Thread(target=end_with, args=(int(os.environ[OWNER]),), daemon=True).start()
 WeightTransferEngineFactory.register_engine(BACKEND, InProcessTransfer)
 if current_platform.is_cpu():
     pack_experts_after_every_load()

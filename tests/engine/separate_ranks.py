@@ -1,6 +1,9 @@
-"""A rank of a trainer beside a separate vLLM, under torchrun: what each load and rollout gave, as JSON in a folder."""
+"""A rank of a trainer beside a separate vLLM, under torchrun: what each load and rollout gave, and which processes it
+has started, as JSON in a folder. Ends by being killed."""
 
 import json
+import os
+import signal
 import sys
 from functools import partial
 from pathlib import Path
@@ -29,6 +32,13 @@ def on_a_cpu() -> None:
     vllm_transfer.NCCLTrainerInitInfo = partial(vllm_transfer.NCCLTrainerInitInfo, packed=False)
 
 
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and those that they have."""
+    lists = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    children = [int(child) for each in lists for child in each]
+    return children + [below for child in children for below in descendants(child)]
+
+
 def main(folder: Path) -> None:
     world = World.join("cpu")
     on_a_cpu()
@@ -43,9 +53,10 @@ def main(folder: Path) -> None:
         batch = engine.generate(prompts, sampling, 4)
         gap = (teacher_forced(model, batch).logprobs(batch.tokens, 1.0) - batch.rollout_logprobs)[batch.response_mask]
         seen.append({"gap": float(gap.abs().max()), "positions": batch.positions.tolist(), "version": batch.version})
-    (folder / f"{world.rank}.json").write_text(json.dumps(seen))
-    engine.close()
-    world.leave()
+    started = descendants(os.getpid())
+    (folder / f"{world.rank}.json").write_text(json.dumps({"seen": seen, "started": started}))
+    world.barrier()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":  # vLLM starts its processes anew from this file

@@ -1,6 +1,7 @@
 """Where vLLM runs: who is asked for whose prompts, in which order weights travel, and what is refused."""
 
 import inspect
+import os
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -89,7 +90,7 @@ def test_rank_0_asks_a_separate_engine_for_all() -> None:
 @pytest.fixture
 def transfer_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_placement, "transfer", lambda backend: backend)
-    stand_in = SimpleNamespace(BACKEND="in process")
+    stand_in = SimpleNamespace(BACKEND="in process", OWNER="OWNER_OF_A_TEST")
     monkeypatch.setitem(sys.modules, "minirl.engine.vllm_worker", stand_in)
     monkeypatch.setattr("minirl.engine.vllm_worker", stand_in, raising=False)
 
@@ -98,6 +99,7 @@ def transfer_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_placement_asks_of_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    monkeypatch.setenv("OWNER_OF_A_TEST", "0")
     world = World(0, 4, CPU)
     alone = placement(vllm_config(), World(0, 1, CPU)).settings()
     assert alone == {"tensor_parallel_size": 1, "weight_transfer_config": "in process"}
@@ -110,6 +112,7 @@ def test_what_a_placement_asks_of_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
         "device_ids": [4, 5, 6],
         "weight_transfer_config": "nccl",
     }
+    assert os.environ["OWNER_OF_A_TEST"] == str(os.getpid())
 
 
 @pytest.mark.parametrize(
