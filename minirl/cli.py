@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -14,8 +12,8 @@ from typing import Annotated
 import typer
 
 from minirl import completion
+from minirl.exits import FAILED, reported
 
-OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 WATCH_SECONDS = 2.0
 
 app = typer.Typer(
@@ -46,26 +44,6 @@ def main(
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
 ) -> None:
     context.obj = debug
-
-
-@contextmanager
-def reported(context: typer.Context) -> Iterator[None]:
-    """Errors in one line and as an exit code: 1 a run failed, 2 bad input, 130 Ctrl-C."""
-    from minirl.config import ConfigError, TargetMissed
-
-    try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo("stopped: repeat the command to go on", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-    except Exception as error:
-        if context.obj or isinstance(error, typer.Exit):
-            raise
-        explained = isinstance(error, ConfigError | TargetMissed)
-        typer.echo(f"error: {error}" if explained else f"{type(error).__name__}: {error}", err=True)
-        if not explained:
-            typer.echo("`minirl --debug ...` shows where", err=True)
-        raise typer.Exit(BAD_INPUT if isinstance(error, ConfigError) else FAILED) from None
 
 
 @app.command()
@@ -325,11 +303,19 @@ def doctor(
             "--checkpoint", help="A run's folder or checkpoint, or a Hugging Face folder; else the model's own."
         ),
     ] = None,
+    switches: Annotated[
+        str | None, typer.Option("--switches", metavar="SWEEP", help="What each switch of a sweep changes, instead.")
+    ] = None,
     plot: Annotated[Path, typer.Option("--plot", help="Where the picture is written.")] = RESULTS / "doctor.png",
     config_dir: ConfigDirs = None,
 ) -> None:
     """What this machine has, and how far engine and trainer stand apart on real rollouts; exit code 1 if too far."""
     with reported(context):
+        if switches is not None:
+            from minirl.switches.command import show_switches
+
+            show_switches(switches, overrides or [], config_dir or ())
+            return
         from minirl.compose import load
         from minirl.validate import validate
 
@@ -342,6 +328,27 @@ def doctor(
 
         if not diagnose(config, checkpoint, plot, Console()):
             raise typer.Exit(FAILED)
+
+
+@app.command()
+def rescore(
+    context: typer.Context,
+    batch: Annotated[Path, typer.Argument(help="RUN/rollouts/VERSION, or RUN: its latest.")],
+    arms: Annotated[
+        list[str] | None, typer.Argument(help="Algorithms: grpo, or 'algo=minirl algo.routing=r3'; all, if none.")
+    ] = None,
+    exact: Annotated[
+        float | None,
+        typer.Option("--exact", metavar="FLOOR", help="Enumerate all responses likelier than FLOOR as well."),
+    ] = None,
+    plot: Annotated[Path, typer.Option("--plot", help="Where the picture is written.")] = RESULTS / "rescore.png",
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """The gradients of all algorithms on one recorded batch (run.record_rollouts=true), compared."""
+    with reported(context):
+        from minirl.rescore.command import show_rescored
+
+        show_rescored(batch, arms or [], floor=exact, plot=plot, as_json=as_json)
 
 
 @app.command()

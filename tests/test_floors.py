@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # From the ground up. A room imports itself and the floors below; rooms of one floor never see one another.
 FLOORS = (
     ("choices",),
-    ("config", "types"),
+    ("config", "types", "exits"),
     ("suggest", "algorithm_rules", "streams", "clock", "world", "record", "hub", "tables"),
     ("task_rules",),
     ("validate", "compose"),
@@ -30,6 +30,7 @@ FLOORS = (
     ("doctor", "curate"),
     ("report", "recipes"),
     ("sweep",),
+    ("switches",),
     ("hydra_plugins", "completion"),
     ("cli",),
 )

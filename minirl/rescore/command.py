@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from rich.console import Console
 
 from minirl.algo.algorithm import PolicyGradient, build
 from minirl.batches import find, load
@@ -13,9 +17,24 @@ from minirl.compose import read
 from minirl.config import ConfigError
 from minirl.rescore.arms import algorithms, same
 from minirl.rescore.exact import Exact, exact_gradient
+from minirl.rescore.plot import write_plot
 from minirl.rescore.probe import Probe, probe
 from minirl.rescore.situation import Situation, run_of, situation
-from minirl.rescore.table import Rescored, rescored
+from minirl.rescore.table import Rescored, notes, rescored, table
+from minirl.rescore.table import as_json as values
+
+
+def show_rescored(place: Path, arms: Sequence[str], *, floor: float | None, plot: Path, as_json: bool) -> None:
+    """The table and the picture; for programs the values alone on stdout. What is being done goes to stderr."""
+    found = rescore(place, arms, floor=floor, say=lambda line: print(line, file=sys.stderr, flush=True))
+    write_plot(found, plot)
+    if as_json:
+        print(json.dumps(values(found) | {"plot": str(plot)}))
+        return
+    console = Console()
+    console.print(table(found))
+    for line in [*notes(found), f"plot: {plot}"]:
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def rescore(place: Path, arms: Sequence[str], *, floor: float | None, say: Callable[[str], None]) -> Rescored:
