@@ -98,4 +98,4 @@ def gold_answer(value: Any, form: GoldForm) -> str | None:
     if form is GoldForm.after_hashes:
         _, found, text = text.rpartition("####")
         return text.strip() or None if found else None
-    return boxed(text) or text.strip("$ ") or None
+    return text.strip("$ ") or None
