@@ -29,6 +29,16 @@ if $PYTHON -c 'import vllm' 2>/dev/null; then
   step "vLLM: a run with R3, and one that sleeps while the trainer updates"
   $PYTHON -m minirl.cli run "${small[@]}" engine=vllm algo.routing=r3 num_mini_batches=4
   $PYTHON -m minirl.cli run "${small[@]}" engine=vllm engine.sleep=true seed=1
+  gpus=$($PYTHON -c 'import torch; print(torch.cuda.device_count())')
+  ranks() { $PYTHON -m torch.distributed.run --standalone --nproc_per_node="$1" -m minirl.run "${small[@]}" engine=vllm "${@:2}"; }
+  if [ "$gpus" -ge 2 ]; then
+    step "vLLM: two ranks that share one engine, asleep during updates"
+    ranks 2 engine.tensor_parallel=2 engine.sleep=true algo.routing=r3 seed=2
+    step "vLLM: one rank, and an engine on the GPU behind it"
+    ranks 1 engine.placement=separate algo.routing=r3 seed=3
+  else
+    step "one GPU: engines over several ranks, and separate ones, are left out"
+  fi
 else
   step "vLLM is not installed here: its half is left out"
 fi
