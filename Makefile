@@ -52,7 +52,7 @@ bench: $(VENV)/installed
 docs: $(VENV)/installed
 	$(BIN)/python -m minirl.metrics.reference > docs/metrics.md
 	$(BIN)/python docs/configuration.py > docs/configuration.md
-	$(BIN)/python -m minirl.report.dictionary > docs/metric_dictionary.md
+	$(BIN)/python -m minirl.report.glossary > docs/metric_dictionary.md
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "minirl needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 2; }

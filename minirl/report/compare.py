@@ -10,13 +10,13 @@ import numpy as np
 
 from minirl.metrics.alarms import WATCHED, Alarm, alarms, early_steps
 from minirl.report.curves import Curve, batch_means
-from minirl.report.dictionary import BATCHES, STACKS, UPDATES
 from minirl.report.differences import shown
 from minirl.report.imports import read_import
 from minirl.report.logs import log_file
 from minirl.report.panels import PER_UPDATE
 from minirl.report.partings import Parting, aligned, common, partings
 from minirl.report.read import Run, read_run
+from minirl.report.stacks import BATCHES, STACKS, UPDATES
 
 Texts = Mapping[str, tuple[str, ...]]
 

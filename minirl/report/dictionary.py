@@ -1,104 +1,13 @@
 """What other stacks call our metrics: the one table behind imported logs and docs/metric_dictionary.md.
 
-`python -m minirl.report.dictionary > docs/metric_dictionary.md` writes the page. Every name and sign was read in the
-file that `STACKS` gives for its stack; of the stacks that have releases, in that release.
+Every name and sign was read in the files that `stacks.py` gives for its stack, in the version given there.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Stack:
-    """version, files: where the names below were read · first_step: the number under which it logs the first one ·
-    counts: what its steps are, rollout batches or updates · steps: the columns that may hold the step, the first one
-    that is there counts; where a stack counts families apart, by the prefix of the metric."""
-
-    title: str
-    version: str
-    files: tuple[str, ...]
-    first_step: int
-    counts: str
-    steps: Mapping[str, tuple[str, ...]]
-
-
-BATCHES, UPDATES = "rollout batches", "updates"
-
-STACKS: Mapping[str, Stack] = {
-    "verl": Stack(
-        "verl",
-        "0.9.1",
-        (
-            "verl/trainer/ppo/metric_utils.py",
-            "verl/trainer/ppo/rollout_corr_helper.py",
-            "verl/trainer/ppo/core_algos.py",
-            "verl/trainer/ppo/ray_trainer.py",
-            "verl/utils/debug/metrics.py",
-        ),
-        1,
-        BATCHES,
-        {"": ("training/global_step", "_step", "step")},
-    ),
-    "prime-rl": Stack(
-        "prime-rl",
-        "main, early 2026",
-        (
-            "src/prime_rl/trainer/rl/loss.py",
-            "src/prime_rl/trainer/rl/train.py",
-            "src/prime_rl/orchestrator/orchestrator.py",
-            "src/prime_rl/orchestrator/eval_utils.py",
-        ),
-        0,
-        BATCHES,
-        {"": ("step", "_step")},
-    ),
-    "nemo-rl": Stack(
-        "NeMo-RL",
-        "commit 3520fc0a92ed",
-        ("nemo_rl/algorithms/loss/loss_functions.py", "nemo_rl/algorithms/grpo.py", "nemo_rl/experience/rollouts.py"),
-        1,
-        BATCHES,
-        {"": ("_step", "step")},
-    ),
-    "slime": Stack(
-        "slime",
-        "commit 00c2d6db0f23",
-        (
-            "slime/backends/megatron_utils/loss.py",
-            "slime/ray/rollout.py",
-            "examples/train_infer_mismatch_helper/mis.py",
-        ),
-        0,
-        BATCHES,
-        {"train/": ("train/step",), "rollout/": ("rollout/step",), "eval/": ("eval/step",)},
-    ),
-    "trl": Stack(
-        "TRL (GRPOTrainer)",
-        "1.16.0",
-        ("trl/trainer/grpo_trainer.py",),
-        1,
-        UPDATES,
-        {"": ("train/global_step", "step", "_step")},
-    ),
-    "skyrl": Stack(
-        "SkyRL",
-        "0.3.0",
-        (
-            "skyrl/train/trainer.py",
-            "skyrl/backends/skyrl_train/workers/worker.py",
-            "skyrl/backends/skyrl_train/utils/ppo_utils.py",
-            "skyrl/train/generators/utils.py",
-            "skyrl/train/utils/trainer_utils.py",
-        ),
-        1,
-        BATCHES,
-        {"": ("trainer/global_step", "_step", "step")},
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +265,7 @@ ENTRIES: tuple[Entry, ...] = (
             "verl": Name("rollout_corr/rollout_is_mean", caveat=DISCREPANCY_ONLY),
             "nemo-rl": Name("train/sampling_importance_ratio", caveat=DISCREPANCY_ONLY),
             "slime": Name("train/mis_ratio_mean_after_mis", caveat=f"{DISCREPANCY_ONLY}; needs its mismatch helper"),
+            "skyrl": Name("policy/loss_metrics/is_ratio_mean", caveat=DISCREPANCY_ONLY),
             "trl": Name(
                 "sampling/importance_sampling_ratio/mean",
                 caveat=DISCREPANCY_ONLY,
@@ -425,65 +335,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
 )
 
-# Names that look like ours and are not: nothing is imported from them.
-FALSE_FRIENDS: Mapping[str, Mapping[str, str]] = {
-    "verl": {"actor/kl_loss": "KL to the reference model", "actor/reward_kl_penalty": "KL to the reference model"},
-    "nemo-rl": {
-        "train/policy_kl_error": "KL(pi_old || mu) on samples of mu: the other direction",
-        "train/token_mult_prob_error": "mean of exp |log pi_old - log mu|: near 1 in health, and no KL",
-        "train/kl_penalty": "KL to the reference model",
-    },
-    "slime": {"train/kl_loss": "KL to the reference model", "train/ois": "pi_theta / pi_old, not pi_old / mu"},
-    "trl": {"kl": "KL to the reference model"},
-    "skyrl": {"policy/policy_kl": "KL to the reference model", "loss/avg_kl": "KL to the reference model"},
-}
-
 
 def columns(stack: str) -> Iterator[tuple[Entry, Name]]:
     """The entries that a stack logs."""
     return ((entry, entry.theirs[stack]) for entry in ENTRIES if stack in entry.theirs)
-
-
-HEADER = """# Metric dictionary
-
-Generated from `minirl/report/dictionary.py`; do not edit: `make docs`.
-
-What other stacks call the metrics of [metrics.md](metrics.md), and what `minirl compare` reads from their logs. A sign
-of -1 means that theirs is ours with the sign turned. Where a remark stands, theirs is near ours and not the same: such
-curves may be compared in shape, not in level.
-
-mu samples, pi_old is the trainer with the weights that sampled, pi_theta the trainer now. Logarithms are natural. For
-samples of mu and rho = pi_old / mu, k1 and k3 both estimate KL(mu || pi_old), whatever a stack calls it.
-"""
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
-def _names(name: Name) -> str:
-    return " or ".join(f"`{each}`" for each in (name.name, *name.aliases))
-
-
-def page() -> str:
-    """docs/metric_dictionary.md."""
-    lines = [HEADER, "## Ours, and what is healthy", "", "| ours | what it is | healthy |", "|---|---|---|"]
-    lines += [f"| `{entry.ours}` | {_cell(entry.meaning)} | {_cell(entry.healthy)} |" for entry in ENTRIES]
-    for key, stack in STACKS.items():
-        first = f"Its steps are {stack.counts}, the first one {stack.first_step}."
-        lines += ["", f"## {stack.title}", "", f"{stack.title} {stack.version}. {first} Read in:", ""]
-        lines += [f"- `{file}`" for file in stack.files]
-        lines += ["", "| ours | theirs | sign | remark |", "|---|---|---|---|"]
-        lines += [
-            f"| `{entry.ours}` | {_names(name)} | {name.factor:+.0f} | {_cell(name.caveat)} |"
-            for entry, name in columns(key)
-        ]
-        friends = FALSE_FRIENDS.get(key, {})
-        if friends:
-            lines += ["", "Not imported, although it looks alike:", ""]
-            lines += [f"- `{name}`: {_cell(why)}" for name, why in friends.items()]
-    return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page())

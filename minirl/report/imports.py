@@ -9,9 +9,10 @@ import numpy as np
 
 from minirl.config import ConfigError
 from minirl.report.curves import Curve
-from minirl.report.dictionary import BATCHES, STACKS, Entry, Name, Stack, columns
+from minirl.report.dictionary import Entry, Name, columns
 from minirl.report.logs import Log, Row, read_log
 from minirl.report.read import Run
+from minirl.report.stacks import BATCHES, STACKS, Stack
 
 IMPORTED = "imported"  # the state of a run that others made
 SURE = 2  # metrics more than any other stack would find

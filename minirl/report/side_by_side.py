@@ -10,11 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from minirl.report.compare import Comparison
-from minirl.report.dictionary import ENTRIES, STACKS, UPDATES
+from minirl.report.dictionary import ENTRIES
 from minirl.report.figures import collapsed
 from minirl.report.imports import caveats
 from minirl.report.partings import Parting
 from minirl.report.read import Run
+from minirl.report.stacks import STACKS, UPDATES
 
 MOST_PARTINGS, MOST_HEALTHY = 8, 3
 WIDEST = 46  # letters of a column in a pipe

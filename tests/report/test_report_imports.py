@@ -11,10 +11,12 @@ import pytest
 
 from minirl.config import ConfigError
 from minirl.report.compare import comparison
-from minirl.report.dictionary import ENTRIES, FALSE_FRIENDS, STACKS, columns, page
+from minirl.report.dictionary import ENTRIES, columns
+from minirl.report.glossary import page
 from minirl.report.imports import caveats, read_import
 from minirl.report.logs import log_file, read_log
 from minirl.report.read import Run
+from minirl.report.stacks import FALSE_FRIENDS, STACKS
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -381,31 +381,3 @@ def test_broken_runs_are_named_and_nothing_is_invented(tmp_path: Path) -> None:
     words = document(folder).words()
     for expected in ("1 running", "1 failed", "1 unreadable", "the last line is torn", "failed <because>", "17 of 20"):
         assert expected in words, expected
-
-
-# --- colours ------------------------------------------------------------------------------------------------------
-
-
-def luminance(colour: str) -> float:
-    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
-
-
-def contrast(one: str, other: str) -> float:
-    """WCAG: (lighter + 0.05) / (darker + 0.05)."""
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def test_text_and_lines_stand_out_in_both_schemes(root: Node) -> None:
-    [style] = root.all("style")
-    blocks = re.findall(r":root \{(.*?)\}", style.words(), re.S)
-    themes = [dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", block)) for block in blocks]
-    light, dark = themes[0], themes[1]
-    assert luminance(light["paper"]) > 0.9
-    assert luminance(dark["paper"]) < 0.02
-    for theme in (light, dark):
-        for name in ("ink", "muted", "good", "bad", "open", *(f"c{index}" for index in range(8))):
-            for ground in ("paper", "card"):
-                assert contrast(theme[name], theme[ground]) > 4.5, (name, ground)

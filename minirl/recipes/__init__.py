@@ -1,0 +1,1 @@
+"""An arm's algorithm in the words of other stacks."""
