@@ -36,10 +36,9 @@ for version in range(given["first"], given["last"]):
         tracker.histograms(version, {"is_weight/value": ([0.0, 1.0, 2.0], [version, 1])})
     tracker.log(version, {"eval/avg": given["level"] * (1 + version), "eval/se": 0.01})
     tracker.write(version, {"loss": None or version / 3, "time/update": time.time()})
-    time.sleep(given["pause"])
-if given["ending"] == "kill -9":
-    while given["wait"] and not (folder / "sent").exists():
+    while version == given["halt"] and not (folder / "sent").exists():
         time.sleep(0.05)
+if given["ending"] == "kill -9":
     os.kill(os.getpid(), signal.SIGKILL)
 RunRecord(folder).update(state=given["ending"], seed=2)
 tracker.close(given["ending"])
@@ -62,11 +61,11 @@ class Told:
 
 
 def online(folder: Path, address: str, versions: range, *overrides: str, **more: Any) -> Told:
-    """ending: how the run ends, or "kill -9" after its last row, with `wait` only once FOLDER/sent is there · pause:
-    seconds between rows · level: of its evaluations · patience: seconds for the start, the finish, and between two
+    """ending: how the run ends, or "kill -9" after its last row · halt: the version after which it waits until
+    FOLDER/sent is there · level: of its evaluations · patience: seconds for the start, the finish, and between two
     parcels of rows."""
     folder.mkdir(exist_ok=True)
-    given = {"ending": "finished", "wait": False, "pause": 0.0, "level": 0.05, "patience": PATIENT} | more
+    given = {"ending": "finished", "halt": -1, "level": 0.05, "patience": PATIENT} | more
     words = ["tracker.mode=online", "seed=2", *overrides]
     given |= {"folder": str(folder), "overrides": words, "first": versions.start, "last": versions.stop}
     done = speak([sys.executable, "-c", CODE, json.dumps(given)], address)

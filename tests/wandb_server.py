@@ -36,11 +36,12 @@ class Fault:
 @dataclass
 class Server(Store):
     """A store that is reached over HTTP. calls: every request's name, answered or not · mark: (number, path) of a file
-    that appears once a run has so many rows."""
+    that appears once a run has so many rows · later: the faults from then on."""
 
     faults: list[Fault] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     mark: tuple[int, Path] | None = None
+    later: list[Fault] = field(default_factory=list)
     released: threading.Event = field(default_factory=threading.Event)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -53,6 +54,7 @@ class Server(Store):
     def take(self, name: str, sent: dict) -> dict:
         self.runs[name].stream(sent)
         if self.mark is not None and len(self.runs[name].history) >= self.mark[0]:
+            self.faults, self.later = [*self.faults, *self.later], []
             self.mark[1].touch()
         return {}
 

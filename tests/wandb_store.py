@@ -110,8 +110,7 @@ class Store:
         return {"upsertBucket": {"bucket": self.bucket(name), "inserted": inserted}}
 
     def on_RewindRun(self, variables: dict[str, Any]) -> dict[str, Any]:
-        run = self.runs[variables["runName"]]
-        run.rewind(variables["metricValue"])
+        self.runs[variables["runName"]].rewind(variables["metricValue"])
         return {"rewindRun": {"rewoundRun": self.bucket(variables["runName"])}}
 
     def bucket(self, name: str) -> dict[str, Any]:

@@ -9,6 +9,9 @@ from pathlib import Path
 from minirl.record import write_atomically
 from minirl.report import wording
 from minirl.report.arms import arms_section
+from minirl.report.coldstart_page import NAME as COLDSTARTS
+from minirl.report.coldstart_page import coldstart_page, coldstart_section
+from minirl.report.coldstarts import compared_starts
 from minirl.report.confounders import cautions
 from minirl.report.differences import differences
 from minirl.report.estimates import seed_plot
@@ -37,6 +40,9 @@ def write_page(sweep: Sweep, judgements: Sequence[Judgement]) -> Path:
     write_pngs(sweep, folder)
     path = folder / "index.html"
     write_atomically(path, page(sweep, judgements, now=time.time()))
+    starts = compared_starts(sweep, judgements)
+    if starts is not None:
+        write_atomically(folder / COLDSTARTS, coldstart_page(sweep, starts))
     return path
 
 
@@ -59,6 +65,7 @@ def page(sweep: Sweep, judgements: Sequence[Judgement], *, now: float) -> str:
         element("section", cards(judgements), id="verdicts", aria_label="Verdicts"),
         curves(sweep, drawn, flat),
         verdict_table(sweep, judgements, everything),
+        coldstart_section(compared_starts(sweep, judgements)),
         arms_section(sweep, found),
         switches(found, inert_switches(sweep), everything),
         routing_section(sweep),

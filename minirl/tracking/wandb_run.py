@@ -24,6 +24,16 @@ SUMMARIES = {  # beside the last value, which every metric has
     "mismatch/kl_k3": "max,last",
     "optim/grad_norm": "max,last",
 }
+# as the library asks them itself
+HISTORY = """query RunResumeStatus($project: String, $entity: String, $name: String!) {
+  model(name: $project, entityName: $entity) { bucket(name: $name, missingOk: true) { historyTail } }
+}"""
+REWIND = """mutation RewindRun($runName: String!, $entity: String, $project: String, $metricValue: Float!) {
+  rewindRun(input: {
+    runName: $runName, entityName: $entity, projectName: $project, metricName: "_step", metricValue: $metricValue
+  }) { rewoundRun { id } }
+}"""
+RESUMED = {"resume": "allow"}
 SUPERSEDED = "superseded-"  # before the name of a W&B folder whose rows are all told again
 
 log = logging.getLogger(__name__)
@@ -47,23 +57,18 @@ class WandbRun:
     def offline(cls, designation: Designation, tracker: TrackerConfig, folder: Path) -> WandbRun:
         """Recorded in FOLDER/wandb. It is told every row, so what earlier processes recorded there is superseded."""
         _supersede(folder)
-        return cls(_opened(designation, tracker, folder, mode="offline", resume="allow"), 0)
+        return cls(_opened(designation, tracker, folder, mode="offline", **RESUMED), 0)
 
     @classmethod
     def online(cls, designation: Designation, tracker: TrackerConfig, folder: Path, version: int) -> WandbRun:
-        """Goes on where the server's history ends.
+        """Goes on where the server's history ends. Raises where the server is away or refuses the key.
 
         Where the server has rows of `version` and later, which this run makes again, it is asked to cut them off. A
         server that cannot keeps its rows: each version is there once, as it was made first.
         """
+        moment = _cut(designation, tracker, version)
         _supersede(folder)
-        run = _opened(designation, tracker, folder, mode="online", resume="allow")
-        known = run.starting_step
-        if known > version:
-            run.finish()
-            run = _rewound(designation, tracker, folder, version)
-            if run.starting_step > version:
-                log.warning("W&B keeps its first record of updates %d to %d: it cannot rewind", version, known - 1)
+        run = _opened(designation, tracker, folder, mode="online", **({"resume_from": moment} if moment else RESUMED))
         return cls(run, run.starting_step)
 
     def row(self, row: Mapping[str, Any]) -> None:
@@ -167,15 +172,32 @@ def _opened(designation: Designation, tracker: TrackerConfig, folder: Path, **ho
     )
 
 
-def _rewound(designation: Designation, tracker: TrackerConfig, folder: Path, version: int) -> Any:
-    """The run with its history cut back to what is before `version`, or as it is."""
-    import wandb
+def _cut(designation: Designation, tracker: TrackerConfig, version: int) -> str | None:
+    """The moment to resume from where the server had to drop rows, and did.
 
+    Asked before the run is opened: one that the library has failed to open cannot be opened again by its process.
+    """
+    import wandb
+    from wandb.sdk.lib.service.service_connection import WandbApiFailedError
+
+    server = wandb.Api(timeout=INIT_SECONDS)._service_api  # what the library's own reports speak through
+    place = {"project": tracker.project, "entity": tracker.entity}
+    known = _rows_known(server.execute_graphql(HISTORY, variables=place | {"name": designation.id}))
+    if known <= version:
+        return None
     try:
-        moment = f"{designation.id}?_step={version - 1}"
-        return _opened(designation, tracker, folder, mode="online", resume_from=moment)
-    except wandb.errors.CommError:
-        return _opened(designation, tracker, folder, mode="online", resume="allow")
+        server.execute_graphql(REWIND, variables=place | {"runName": designation.id, "metricValue": version - 1.0})
+    except WandbApiFailedError:
+        log.warning("W&B keeps its first record of updates %d to %d: it cannot rewind", version, known - 1)
+        return None
+    return f"{designation.id}?_step={version - 1}"
+
+
+def _rows_known(answer: Mapping[str, Any]) -> int:
+    """The step after the last one in the server's history."""
+    bucket = (answer.get("model") or {}).get("bucket") or {}
+    tail = json.loads(bucket.get("historyTail") or "[]")
+    return int(json.loads(tail[-1])["_step"]) + 1 if tail else 0
 
 
 def _supersede(folder: Path) -> None:

@@ -46,7 +46,7 @@ def test_rows_that_a_resumed_run_makes_again_are_on_the_server_once(tmp_path: Pa
     with serve() as server:
         server.rewinds = rewinds
         server.mark = 7, tmp_path / "run" / "sent"
-        online(tmp_path / "run", server.address, range(7), ending="kill -9", wait=True)
+        online(tmp_path / "run", server.address, range(7), ending="kill -9", halt=6)
         before = server.run.history
         assert len(before) == 7
         told = online(tmp_path / "run", server.address, range(4, 10))
@@ -107,8 +107,9 @@ def test_a_server_that_is_away_costs_one_warning_and_no_row(tmp_path: Path) -> N
 def test_a_server_that_vanishes_costs_one_warning_and_no_row(tmp_path: Path, fault: str) -> None:
     """It takes the first rows and then fails; what it lacks is sent later, and what it has is not sent again."""
     with serve() as server:
-        server.faults = [Fault("file_stream", times=2, delay=0.01), Fault("file_stream", **FAULTS[fault])]
-        told = online(tmp_path / "run", server.address, range(12), pause=0.25, patience=(30, 4, 0.5))
+        server.mark, server.later = (5, tmp_path / "run" / "sent"), [Fault("file_stream", **FAULTS[fault])]
+        told = online(tmp_path / "run", server.address, range(12), halt=5, patience=(30, 4, 0.5))
+        assert 5 <= len(server.run.history) <= 6
         (warning,) = told.warnings
         assert warning.endswith(f"minirl sync {told.folder}")
         server.faults.clear()
@@ -121,7 +122,7 @@ def test_a_server_that_vanishes_costs_one_warning_and_no_row(tmp_path: Path, fau
 def test_an_answer_that_is_lost_doubles_no_row(tmp_path: Path) -> None:
     """The server took two parcels and the connection broke before it could say so; a slow one after that."""
     with serve(Fault("file_stream", times=2, drop=True), Fault(".", times=6, delay=0.3)) as server:
-        told = online(tmp_path / "run", server.address, range(8), pause=0.1, patience=(30, 30, 0.3))
+        told = online(tmp_path / "run", server.address, range(8), patience=(30, 30, 0.3))
     assert told.warnings == []
     assert same(arrived(server), written(told.folder))
 
