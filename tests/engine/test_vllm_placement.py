@@ -59,12 +59,12 @@ def own(world: OneOfMany) -> list[list[int]]:
     return [[prompt.position, j] for prompt in world.everyone[world.rank] for j in range(2)]
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(6))
 def test_ranks_that_share_an_engine_submit_the_same_prompts_and_keep_their_own(number: int) -> None:
-    world, asked = rank(number, [2, 1, 3, 2]), Asked(2)
+    world, asked = rank(number, [2, 1, 3, 2, 1, 4]), Asked(2)  # three engines of two ranks
     placed = Colocated(vllm_config(tensor_parallel=2), world)
     found = placed.respond(world.everyone[number], 2, asked)
-    pair = world.everyone[:2] if number < 2 else world.everyone[2:]
+    pair = world.everyone[number // 2 * 2 :][:2]
     assert asked.positions == [prompt.position for part in pair for prompt in part]
     assert [list(each.tokens) for each in found] == own(world)
 
