@@ -46,7 +46,7 @@ from minirl.tasks.registry import build as build_task
 from minirl.tracking.console import ConsoleTracker
 from minirl.tracking.registry import build as build_tracker
 from minirl.types import Collapsed, Degenerate, Diverged, Sampling, TrainBatch
-from minirl.validate import validate
+from minirl.validate import refuse_ranks, validate
 from minirl.watch import WatchedEngine
 from minirl.world import World
 
@@ -67,6 +67,7 @@ def run(cfg: DictConfig, overrides: list[str]) -> State:
     """
     config: Config = OmegaConf.to_object(cfg)  # type: ignore[assignment]
     notes = validate(config)
+    refuse_ranks(config)
     require_engine(config.engine)
     torch.set_num_threads(config.run.num_threads)
     world = World.join(config.run.device)

@@ -73,11 +73,37 @@ def num_ranks() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def planned_ranks(config: Config) -> int:
+    """The same; before torchrun has started them, as many as `machine` has GPUs."""
+    if "WORLD_SIZE" in os.environ or config.machine.gpus_per_node is None:
+        return num_ranks()
+    return config.machine.num_nodes * config.machine.gpus_per_node
+
+
+def refuse_ranks(config: Config) -> None:
+    """Raises ConfigError where the processes that are really there cannot share the work: a plan is one thing."""
+    problems = list(_ranks(config, num_ranks()))
+    if problems:
+        raise ConfigError("\n".join([*problems, "start a run of several ranks by torchrun: docs/running_at_scale.md"]))
+
+
+def _ranks(config: Config, ranks: int) -> Iterator[str]:
+    prompts, replicas, engine = config.prompts_per_mini_batch, config.train.num_replicas, config.engine
+    if prompts % ranks:
+        yield f"prompts_per_mini_batch={prompts} cannot be shared by {ranks} ranks: use a multiple of {ranks}"
+    if replicas < 1 or ranks % replicas:
+        yield f"train.num_replicas={replicas} does not divide {ranks} ranks: each replica takes as many of them"
+    size = engine.tensor_parallel
+    if engine.placement is Placement.colocated and size is not None and size > 0 and ranks % size:
+        yield f"engine.tensor_parallel={size}: {ranks} ranks cannot be cut into engines of {size}"
+
+
 def _problems(config: Config) -> Iterator[str]:
     yield from _unknown(config, "")
     yield from _finite(config, "")
     yield from _names(config)
     yield from _sizes(config)
+    yield from _ranks(config, planned_ranks(config))
     yield from _schedule(config)
     yield from algorithm_problems(config.algo)
     yield from _sampling(config)
@@ -199,12 +225,6 @@ def _sizes(config: Config) -> Iterator[str]:
         "coldstart.warmup_steps",
         "coldstart.weight_decay",
     )
-    ranks, prompts = num_ranks(), config.prompts_per_mini_batch
-    if prompts % ranks:
-        yield f"prompts_per_mini_batch={prompts} cannot be shared by {ranks} ranks: use a multiple of {ranks}"
-    replicas = config.train.num_replicas
-    if replicas < 1 or ranks % replicas:
-        yield f"train.num_replicas={replicas} does not divide {ranks} ranks: each replica takes as many of them"
     if config.group_size < 2:
         yield (
             f"group_size={config.group_size} with algo.advantage={config.algo.advantage}: a group of one is its own "
@@ -288,8 +308,6 @@ def _placement(config: Config) -> Iterator[str]:
     engine, size = config.engine, config.engine.tensor_parallel
     if size is not None and size < 1:
         yield f"engine.tensor_parallel={size}: expected at least 1"
-    elif engine.placement is Placement.colocated and size is not None and num_ranks() % size:
-        yield f"engine.tensor_parallel={size}: {num_ranks()} ranks cannot be cut into engines of {size}"
     if engine.placement is Placement.separate and config.run.device == "cpu":
         yield "engine.placement=separate: weights travel from GPU to GPU, and run.device=cpu; use colocated"
     if engine.placement is Placement.separate and engine.sleep:

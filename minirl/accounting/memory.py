@@ -21,7 +21,8 @@ MIB = 1 << 20
 class Memory:
     """Bytes on one device. parameters, gradients, optimizer: this rank's shard, fp32 · gathered: layers as FSDP
     computes them, whole · activations: of one micro-batch, with its logits · engine: its own weights · cache: its
-    keys and values · evaluator: the weights of the common evaluator.
+    keys and values · evaluator: the weights of an evaluator of its own. Whether engine and trainer give their memory
+    back while the other works.
     """
 
     parameters: int
@@ -33,6 +34,7 @@ class Memory:
     cache: int
     evaluator: int
     engine_rests: bool
+    trainer_rests: bool
 
     @property
     def states(self) -> int:
@@ -41,9 +43,11 @@ class Memory:
 
     @property
     def phases(self) -> dict[str, int]:
-        """The two in which memory is highest. An engine that rests gives its memory back to the update."""
+        """The two in which memory is highest. An engine that rests gives its memory back to the update; a trainer that
+        rests has weights on the device only while the engine, its cache empty, takes them over."""
         resident = self.evaluator + (0 if self.engine_rests else self.engine + self.cache)
-        sampling = self.parameters + self.optimizer + self.evaluator + self.engine + self.cache
+        trainer = max(self.parameters - self.cache, 0) if self.trainer_rests else self.parameters + self.optimizer
+        sampling = trainer + self.evaluator + self.engine + self.cache
         return {"rollout": sampling, "update": self.states + self.gathered + self.activations + resident}
 
     @property
@@ -52,9 +56,10 @@ class Memory:
 
 
 def memory(config: Config, shape: Architecture, work: Work, *, num_ranks: int) -> Memory:
-    """Of one of `num_ranks` devices that shard the states among themselves."""
+    """Of one of `num_ranks` devices; those of one replica shard the states among themselves."""
+    num_shards = num_ranks // config.train.num_replicas
     compute = COMPUTE_BYTES[config.train.compute_dtype]
-    shard = -(-shape.parameters // num_ranks)
+    shard = -(-shape.parameters // num_shards)
     whole = GATHERED_LAYERS * shape.largest_layer + shape.vocabulary
     served = config.engine.name == "vllm"
     return Memory(
@@ -63,10 +68,13 @@ def memory(config: Config, shape: Architecture, work: Work, *, num_ranks: int) -
         optimizer=2 * MASTER_BYTES * shard,
         gathered=compute * (whole + shape.largest_layer),  # the last: the gradient of the layer in work
         activations=compute * _saved(config, shape, work) + _logits(config, shape, work),
-        engine=(SERVED_BYTES[config.engine.numerics] if served else MASTER_BYTES) * shape.parameters,
+        engine=(SERVED_BYTES[config.engine.numerics] if served else MASTER_BYTES)
+        * shape.parameters
+        // (config.engine.tensor_parallel or 1),
         cache=(config.engine.cache_mib or 0) * MIB if served else embedded_cache(config, shape, work, num_ranks),
-        evaluator=MASTER_BYTES * shape.parameters,
+        evaluator=0 if config.eval.numerics is None else MASTER_BYTES * shape.parameters,
         engine_rests=served and bool(config.engine.sleep),
+        trainer_rests=config.train.offload,
     )
 
 
@@ -91,4 +99,4 @@ def embedded_cache(config: Config, shape: Architecture, work: Work, num_ranks: i
 
 def shown_parts(part: Memory) -> dict[str, int]:
     """The parts by name, in the order in which they are told."""
-    return {spec.name: getattr(part, spec.name) for spec in fields(part) if spec.name != "engine_rests"}
+    return {spec.name: getattr(part, spec.name) for spec in fields(part) if not spec.name.endswith("_rests")}
