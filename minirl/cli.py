@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +11,6 @@ import typer
 
 from minirl import completion
 from minirl.exits import FAILED, reported
-
-WATCH_SECONDS = 2.0
 
 app = typer.Typer(
     help="Is my RL stable, and which ingredient makes it so? Ablations of RL for language models, run and judged.",
@@ -35,6 +31,9 @@ ConfigDirs = Annotated[
     typer.Option("--config-dir", help="A folder with groups of your own (algo/, model/, ...); may be repeated."),
 ]
 Outputs = Annotated[Path, typer.Option("--outputs", help="Where results are.")]
+NewOutputs = Annotated[
+    Path | None, typer.Option("--outputs", help="Where results go: run.outputs, by the name that all commands have.")
+]
 RESULTS = Path("outputs")
 
 
@@ -47,21 +46,34 @@ def main(
 
 
 @app.command()
-def run(context: typer.Context, overrides: Overrides = None, config_dir: ConfigDirs = None) -> None:
+def run(
+    context: typer.Context,
+    overrides: Overrides = None,
+    config_dir: ConfigDirs = None,
+    outputs: NewOutputs = None,
+) -> None:
     """One run: trains until its last update, or goes on where it stopped."""
     with reported(context):
         from minirl.compose import compose, typed
         from minirl.validate import validate
 
-        cfg = compose(overrides or [], config_dir or ())
+        words = [*(overrides or []), *_placed(outputs)]
+        cfg = compose(words, config_dir or ())
         validate(typed(cfg))  # before torch is imported: bad input is told at once
 
         from minirl import run as training
 
-        state = training.run(cfg, overrides or [])
+        state = training.run(cfg, words)
         typer.echo(f"{state}")
-        if state == "failed":
-            raise typer.Exit(FAILED)
+        if state == "interrupted":
+            raise KeyboardInterrupt  # asked to stop, as by Ctrl-C
+
+
+def _placed(outputs: Path | None) -> list[str]:
+    """The override that `--outputs` stands for."""
+    from minirl.compose import override
+
+    return [] if outputs is None else [override("run.outputs", str(outputs))]
 
 
 @app.command()
@@ -77,6 +89,7 @@ def sweep(
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Runs side by side.")] = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="The first failure stops the others.")] = False,
     config_dir: ConfigDirs = None,
+    outputs: NewOutputs = None,
 ) -> None:
     """All runs of a figure, side by side. Repeating the command runs what is missing and nothing else."""
     with reported(context):
@@ -89,7 +102,7 @@ def sweep(
         options += ["hydra.sweeper.dry_run=true"] if dry_run else []
         options += [f"hydra.launcher.jobs={jobs}"] if jobs else []
         options += ["hydra.launcher.fail_fast=true"] if fail_fast else []
-        multirun(task, [*(overrides or []), *options], config_dir or ())
+        multirun(task, [*(overrides or []), *_placed(outputs), *options], config_dir or ())
 
 
 @app.command()
@@ -97,62 +110,57 @@ def status(
     context: typer.Context,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[SWEEP]", help="The latest, if none is named.", autocompletion=completion.swept),
+        typer.Argument(
+            metavar="[SWEEP|RUN]",
+            help="The latest, if none is named; runs: all single ones.",
+            autocompletion=completion.swept,
+        ),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Until no run is pending or running.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     outputs: Outputs = RESULTS,
 ) -> None:
-    """How the runs of a sweep stand, also from another shell while it runs."""
+    """How runs stand, also from another shell while they run: of a sweep, or of `minirl run`."""
     with reported(context):
-        from minirl.sweep import status as sweep_status
+        from rich.console import Console
 
-        folder = sweep_status.find_sweep(name, outputs)
+        from minirl.sweep import overview
+
         if as_json:
-            rows = [asdict(each) | {"seconds_left": each.seconds_left} for each in sweep_status.read(folder)]
-            typer.echo(json.dumps({"sweep": folder.name, "folder": str(folder), "runs": rows}))
-            return
-        _show_status(folder, watch)
-
-
-def _show_status(folder: Path, watch: bool) -> None:
-    from rich.console import Console
-    from rich.live import Live
-
-    from minirl.sweep.display import table
-    from minirl.sweep.status import read, seconds_left
-
-    console = Console()
-    with Live(console=console, auto_refresh=False, transient=watch and console.is_terminal) as live:
-        while True:
-            statuses = read(folder)
-            running = sum(each.state == "running" for each in statuses)
-            shown = table(statuses, folder.name, seconds_left(statuses, running))
-            live.update(shown, refresh=True)
-            if not watch or not (running or any(each.state == "pending" for each in statuses)):
-                break
-            time.sleep(WATCH_SECONDS)
-    if watch:
-        if console.is_terminal:
-            console.print(shown)
-        if any(each.state in ("failed", "lost") for each in statuses):
+            typer.echo(json.dumps(overview.look(name, outputs).tree()))
+        elif not overview.show(name, outputs, Console(), watch=watch) and watch:
             raise typer.Exit(FAILED)
 
 
 @app.command()
 def report(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="SWEEP", autocompletion=completion.swept)],
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[SWEEP]", help="The latest, if none is named.", autocompletion=completion.swept),
+    ] = None,
+    wandb: Annotated[bool, typer.Option("--wandb", help="Also as a W&B report; needs WANDB_API_KEY.")] = False,
+    draft: Annotated[bool, typer.Option("--draft", help="The W&B report as a draft.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="With --wandb: write its specification there instead, without network.")
+    ] = None,
     outputs: Outputs = RESULTS,
 ) -> None:
     """One page that compares the arms of a sweep, with a verdict on each of its claims."""
     with reported(context):
         from rich.console import Console
 
-        from minirl.report import terminal
+        from minirl.config import ConfigError
+        from minirl.report import terminal, wandb_report
         from minirl.sweep.status import find_sweep
 
-        terminal.report(find_sweep(name, outputs), Console())
+        if (draft or out) and not wandb:
+            raise ConfigError(f"{'--draft' if draft else '--out'} is of the W&B report: add --wandb")
+        folder = find_sweep(name, outputs)
+        terminal.report(folder, Console())
+        if wandb:
+            for place in wandb_report.specify(folder, out) if out else wandb_report.publish(folder, draft=draft):
+                typer.echo(place)
 
 
 @app.command()
@@ -207,12 +215,16 @@ def compare(
 def export(
     context: typer.Context,
     run: Annotated[str, typer.Argument(help="A run's folder, or its name.")],
-    to: Annotated[str, typer.Option("--to", help="verl, trl, prime-rl or skyrl.")],
-    out: Annotated[Path | None, typer.Option("--out", help="A file; the terminal, if none is named.")] = None,
+    to: Annotated[str, typer.Option("--to", help="hf (its weights), or the recipe for verl, trl, prime-rl, skyrl.")],
+    out: Annotated[Path | None, typer.Option("--out", help="The folder of the weights; a file for a recipe, else the terminal.")] = None,
     outputs: Outputs = RESULTS,
 ) -> None:
-    """The algorithm of a run as another stack's configuration, and what cannot be said in it."""
+    """The trained weights in Hugging Face format, or the algorithm as another stack's configuration and what cannot be
+    said in it."""
     with reported(context):
+        if to == "hf":
+            _publish(run, out, outputs)
+            return
         from minirl.recipes.write import export as write
         from minirl.sweep.status import find_run
 
@@ -222,14 +234,29 @@ def export(
             typer.echo(f"not expressed in {made.stack}: {missing}", err=True)
 
 
+def _publish(run: str, out: Path | None, outputs: Path) -> None:
+    from minirl.config import ConfigError
+    from minirl.sweep.status import find_run
+
+    if out is None:
+        raise ConfigError("--to hf writes a folder: name it with --out")
+    folder = find_run(run, outputs)
+
+    from minirl.publish import publish
+
+    typer.echo(publish(folder, out))
+
+
 @app.command()
-def coldstart(context: typer.Context, overrides: Overrides = None, config_dir: ConfigDirs = None) -> None:
+def coldstart(
+    context: typer.Context, overrides: Overrides = None, config_dir: ConfigDirs = None, outputs: NewOutputs = None
+) -> None:
     """The cold-start checkpoint of a configuration: made once, then shared by all runs that ask for it."""
     with reported(context):
         from minirl.compose import load
         from minirl.validate import validate
 
-        config = load(overrides or [], config_dir or ())
+        config = load([*(overrides or []), *_placed(outputs)], config_dir or ())
         validate(config)
 
         import torch
@@ -269,20 +296,25 @@ def curate(
 @app.command(name="eval")
 def evaluate(
     context: typer.Context,
-    checkpoint: Annotated[Path, typer.Argument(help="A run's folder or checkpoint, or a Hugging Face folder.")],
+    name: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run's name, folder or checkpoint, or a Hugging Face folder or id.")
+    ],
     overrides: Overrides = None,
     config_dir: ConfigDirs = None,
+    outputs: Outputs = RESULTS,
 ) -> None:
     """avg@k and pass@k of a checkpoint on held-out problems; overrides come on top of those of its run."""
     with reported(context):
         from minirl.compose import load, override, read
         from minirl.examine import examine, run_of
         from minirl.hub import is_folder, is_hub_id
+        from minirl.sweep.status import find_checkpoint
         from minirl.validate import validate
 
-        is_model = is_folder(str(checkpoint)) or is_hub_id(str(checkpoint))
+        is_model = is_folder(name) or is_hub_id(name)
+        checkpoint = Path(name) if is_model else find_checkpoint(name, outputs)
         if is_model:
-            config = load([override("model.path", str(checkpoint)), *(overrides or [])], config_dir or ())
+            config = load([override("model.path", name), *(overrides or [])], config_dir or ())
         else:
             config = read(run_of(checkpoint) / "config.yaml", overrides or [])
         validate(config)

@@ -27,7 +27,7 @@ FLOORS = (
     ("coldstart",),
     ("run", "examine"),
     ("rescore",),
-    ("doctor", "curate"),
+    ("doctor", "curate", "publish"),
     ("report", "recipes"),
     ("sweep",),
     ("switches",),
