@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,10 @@ def test_an_offline_wandb_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         for step in range(1, 301):
             run.log({"actor/entropy": 1 / step, "critic/score/mean": 0.5, "pad": "x" * 200}, step=step)
     [folder] = (tmp_path / "wandb").glob("offline-run-*")
+    [file] = folder.glob("*.wandb")
+    deadline = time.monotonic() + 30
+    while len(read_log(file).rows) < 300 and time.monotonic() < deadline:
+        time.sleep(0.1)  # W&B writes the last records after it has said that it has finished
     assert log_file(str(folder)) is not None
     found = read_import(log_file(str(folder)) or folder)
     assert found.record["stack"] == "verl"
@@ -150,7 +155,6 @@ def test_an_offline_wandb_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert found.config["algorithm.gamma"] == 1.0
     assert found.curves["entropy/mean"].versions.tolist() == list(range(300))
     assert found.curves["entropy/mean"].values.tolist() == pytest.approx([1 / step for step in range(1, 301)])
-    [file] = folder.glob("*.wandb")
     content = file.read_bytes()
     assert len(content) > 3 * 32768
     torn = tmp_path / "torn.wandb"
