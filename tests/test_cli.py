@@ -70,11 +70,12 @@ except SystemExit as end:
         (["sweep", "quickstart", "seed=a,b", "--dry-run"], "expected whole numbers"),
         (["sweep", "quickstart", "run.name=x", "--dry-run"], "run.name is the name of the arm"),
         (["sweep", "quickstart", "eval.every=4", "--dry-run"], "eval.every=4 is not a multiple of num_mini_batches=8"),
-        (["status"], "no sweep in"),
-        (["status", "quickstart"], "no sweep of this name"),
+        (["status"], "no run in"),
+        (["status", "quickstart"], "no sweep or run of this name"),
         (["report", "quickstart"], "no sweep of this name"),
         (["compare", "a", "b"], "no run of this name"),
-        (["eval", "nowhere"], "neither a model in Hugging Face format nor a run's folder"),
+        (["report"], "no sweep in"),
+        (["eval", "nowhere"], "no run of this name"),
     ],
 )
 def test_bad_input_ends_with_2_and_one_line(words: list[str], expected: str) -> None:

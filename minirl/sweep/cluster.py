@@ -87,6 +87,9 @@ class RaySite:
         if references:
             self.ray.wait(references, num_returns=len(references), timeout=GRACE_SECONDS)
 
-    def part(self, started: Sequence[Started]) -> str | None:
+    def parting(self, started: Sequence[Started]) -> str:
+        return "stopping: every run finishes its step and saves it"
+
+    def part(self, started: Sequence[Started]) -> bool:
         self.stop(started)
-        return None
+        return True

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
+import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from signal import SIGTERM, SIGUSR1, SIGUSR2
+from types import FrameType
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.utils import JobReturn
@@ -19,10 +24,11 @@ from minirl.record import Busy, RunRecord, State
 from minirl.sweep import file as sweep_file
 from minirl.sweep import plan, preview
 from minirl.sweep.devices import environments, gpus, num_slots
-from minirl.sweep.display import table
+from minirl.sweep.display import code_line, table
 from minirl.sweep.expand import Design, expand, improvise
 from minirl.sweep.job import PRELOAD
 from minirl.sweep.outcome import Life, last_words, life
+from minirl.sweep.overview import announce, must_start
 from minirl.sweep.plan import Cell, PlannedArm
 from minirl.sweep.preflight import replaced, undecidable
 from minirl.sweep.processes import Nursery, cpu_seconds
@@ -32,6 +38,7 @@ from minirl.sweep.status import QUEUE, Standing, read
 
 WAIT_SECONDS = 2.0  # between looks at runs of another process
 OK, FAILED, INTERRUPTED = 0, 1, 130
+USUAL_OUTPUTS = "outputs"  # of conf/config.yaml, where every command looks
 
 
 @dataclass(frozen=True)
@@ -84,8 +91,12 @@ class SweepCommand:
         missing."""
         design = self.design(arguments)
         arms = plan.plan_arms(design, self.compose)
+        with terminable():
+            return self._run(design, arms)
+
+    def _run(self, design: Design, arms: Sequence[PlannedArm]) -> int:
         try:
-            starts = self._starts(arms)
+            starts = self._starts(design, arms)
         except StartFailed as error:
             self._say(str(error))
             return FAILED
@@ -98,11 +109,20 @@ class SweepCommand:
             self._launch(cells, horizons)
         except KeyboardInterrupt:
             self._summary(folder, arms)
-            self._say(f"stopped: repeat the command to go on; what has finished stays ({folder})")
+            self._say(f"stopped: repeat the command to go on; what is done stays ({folder})")
             return INTERRUPTED
         return self._summary(folder, arms)
 
-    def _starts(self, arms: Sequence[PlannedArm]) -> dict[str, str]:
+    def _starts(self, design: Design, arms: Sequence[PlannedArm]) -> dict[str, str]:
+        if not must_start(arms):
+            return self._made(arms)
+        note = announce(arms, design.seeds)
+        try:
+            return self._made(arms)
+        finally:
+            note.unlink()
+
+    def _made(self, arms: Sequence[PlannedArm]) -> dict[str, str]:
         run = arms[0].config.run
         nursery = Nursery(cuda=bool(gpus(run)), preload=PRELOAD)
         return made(arms, nursery, environments(run, num_slots(run, self._jobs, 1), 1), self._say)
@@ -136,6 +156,8 @@ class SweepCommand:
     def _summary(self, folder: Path, arms: Sequence[PlannedArm]) -> int:
         statuses = read(folder)
         self.console.print(table(statuses, folder.name, None))
+        if (mixture := code_line(statuses)) is not None:
+            self._say(mixture)
         failed = [each for each in statuses if each.state in (State.failed, Standing.lost)]
         for each in failed:
             self._say(f"{each.state.upper()} {each.arm} s{each.seed}: {each.remark}")
@@ -149,11 +171,29 @@ class SweepCommand:
             f"CPU seconds: {runs + starts:.0f} in all, training {runs:.0f}, cold start {starts:.0f}; "
             f"this command {spent:.0f}"
         )
-        self._say("repeat the command to run what is missing" if failed else f"next: minirl report {folder.name}")
+        outputs = arms[0].config.run.outputs
+        place = "" if outputs == USUAL_OUTPUTS else f" --outputs {shlex.quote(outputs)}"
+        following = f"next: minirl report {folder.name}{place}"
+        self._say("repeat the command to run what is missing" if failed else following)
         return FAILED if failed else OK
 
     def _say(self, line: str) -> None:
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """A scheduler's SIGTERM, or its notice that the time is nearly up, ends the command as Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    previous = {number: signal.signal(number, interrupt) for number in (SIGTERM, SIGUSR1, SIGUSR2)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def has_result(cell: Cell, num_updates: int) -> bool:

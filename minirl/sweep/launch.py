@@ -68,8 +68,12 @@ class Site(Protocol):
         """Asks all to stop, and ends those that do not."""
         ...
 
-    def part(self, started: Sequence[Started]) -> str | None:
-        """The command ends before its jobs. A site that keeps them says how to find them; None: they were stopped."""
+    def parting(self, started: Sequence[Started]) -> str:
+        """What is said when the command ends before its jobs."""
+        ...
+
+    def part(self, started: Sequence[Started]) -> bool:
+        """The command ends before its jobs: whether they were stopped, and not kept."""
         ...
 
 
@@ -138,11 +142,11 @@ class Launch:
         self._interrupted()
 
     def _part(self) -> None:
-        kept = self.site.part([each.started for each in self.running])
-        if kept is None:
+        started = [each.started for each in self.running]
+        if started:
+            self.watcher.said(self.site.parting(started))
+        if self.site.part(started):
             self._interrupted()
-        else:
-            self.watcher.said(kept)
 
     def _interrupted(self) -> None:
         """Those that were stopped, with what they said or, if nothing, that they were."""

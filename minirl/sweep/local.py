@@ -74,9 +74,12 @@ class LocalSite:
         names = {each.name for each in started}
         stop([run.child for run in self.taken.values() if run.name in names])
 
-    def part(self, started: Sequence[Started]) -> str | None:
+    def parting(self, started: Sequence[Started]) -> str:
+        return "stopping: every run finishes its step and saves it (Ctrl-C again: at once)"
+
+    def part(self, started: Sequence[Started]) -> bool:
         self.stop(started)
-        return None
+        return True
 
 
 def hold(batch: Batch, name: str, port: int, answer: connection.Connection) -> None:

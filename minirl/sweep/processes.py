@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.context import ForkServerContext, SpawnContext
@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-GRACE_SECONDS = 20.0  # a run that is told to stop may finish writing
+GRACE_SECONDS = 20.0  # a run that is told to stop may finish its step and save it
 
 
 @dataclass
@@ -53,10 +53,10 @@ class Child:
         """What it said last; None if it died without a word."""
         return (self.said() or [None])[-1]
 
-    def interrupt(self) -> None:
-        """Asks it to stop, as Ctrl-C would."""
+    def ask(self) -> None:
+        """Asks it to stop: a run finishes its step and saves it."""
         if self.process.is_alive():
-            os.kill(self.pid, signal.SIGINT)
+            os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
         """Ends it and whatever it started."""
@@ -98,13 +98,16 @@ def without_main() -> Iterator[None]:
 
 
 def stop(children: Sequence[Child]) -> None:
-    """Asks all to stop, waits, and ends those that do not."""
+    """Asks all to stop, waits, and ends those that do not; Ctrl-C meanwhile ends the waiting."""
     for child in children:
-        child.interrupt()
+        child.ask()
     deadline = time.monotonic() + GRACE_SECONDS
+    with suppress(KeyboardInterrupt):
+        for child in children:
+            child.process.join(max(deadline - time.monotonic(), 0.0))
     for child in children:
-        child.process.join(max(deadline - time.monotonic(), 0.0))
         child.kill()
+        child.process.join()
 
 
 def cpu_seconds() -> float:

@@ -117,14 +117,14 @@ class ScheduledSite:
         """The job that this run has in the queue already, whoever submitted it, or a new one."""
         folder = job.folder.resolve()
         with _alone(folder):
-            queued = self._queued(folder)
-            if queued is not None:
-                return queued
-            cell.write(folder, self.task, job.config)
-            shutil.rmtree(folder / FOLDER, ignore_errors=True)
-            submitted = self._submit(folder, f"{job.config.run.group}: {job.config.run.name} s{job.config.seed}")
-            note = {"cluster": self.cluster, "job": submitted.job_id, "submitted": time.time()}
-            write_atomically(folder / QUEUE, json.dumps(note))
+            return self._queued(folder) or self._new(job, folder)
+
+    def _new(self, job: Job, folder: Path) -> Submitted:
+        cell.write(folder, self.task, job.config)
+        shutil.rmtree(folder / FOLDER, ignore_errors=True)
+        submitted = self._submit(folder, f"{job.config.run.group}: {job.config.run.name} s{job.config.seed}")
+        note = {"cluster": self.cluster, "job": submitted.job_id, "submitted": time.time()}
+        write_atomically(folder / QUEUE, json.dumps(note))
         return Submitted(self.cluster, submitted, folder)
 
     def _queued(self, folder: Path) -> Submitted | None:
@@ -160,12 +160,17 @@ class ScheduledSite:
         while time.monotonic() < deadline and any(_holds(each) for each in _submitted(started)):
             time.sleep(0.2)
 
-    def part(self, started: Sequence[Started]) -> str | None:
+    def parting(self, started: Sequence[Started]) -> str:
         if self.cluster != SLURM:
-            self.stop(started)
-            return None
+            return "stopping: every run finishes its step and saves it"
         ids = " ".join(each.job.job_id for each in _submitted(started))
         return f"SLURM keeps the jobs: repeat the command to follow them, or end them by `scancel {ids}`"
+
+    def part(self, started: Sequence[Started]) -> bool:
+        if self.cluster == SLURM:
+            return False
+        self.stop(started)
+        return True
 
 
 def _submitted(started: Sequence[Started]) -> list[Submitted]:

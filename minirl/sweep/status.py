@@ -32,8 +32,9 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True)
 class Status:
-    """One cell. updates: done so far. pace: seconds per update, of late. reward, score: the last ones recorded.
-    remark: the reason of its ending, or which arm it is the same as."""
+    """One cell. updates: done so far. pace: seconds per update, of late. throughput: response tokens per second, of
+    late. reward, score: the last ones recorded. remark: the reason of its ending, or which arm it is the same as.
+    codes: the versions of the code that worked on it."""
 
     arm: str
     seed: int
@@ -41,11 +42,13 @@ class Status:
     updates: int
     num_updates: int | None
     pace: float | None
+    throughput: float | None
     reward: float | None
     score: float | None
     cpu_seconds: float
     remark: str | None
     folder: str | None
+    codes: tuple[str, ...] = ()
 
     @property
     def seconds_left(self) -> float | None:
@@ -61,6 +64,13 @@ def read(folder: Path) -> list[Status]:
     return [cell_status(folder, cell) for cell in plan["cells"]]
 
 
+def read_single(runs: Path) -> list[Status]:
+    """The runs of `minirl run`, in the order in which they began."""
+    records = {path.parent: json.loads(path.read_text(encoding="utf-8")) for path in runs.glob("*/run.json")}
+    begun = sorted(records.items(), key=lambda entry: entry[1].get("started", 0.0))
+    return [run_status(folder, record.get("arm") or folder.name, record.get("seed", 0)) for folder, record in begun]
+
+
 def cell_status(sweep: Path, cell: Mapping[str, Any]) -> Status:
     """What sweep.json and the run's own folder say of a cell."""
     if cell["excluded"] is not None:
@@ -71,7 +81,12 @@ def cell_status(sweep: Path, cell: Mapping[str, Any]) -> Status:
 
 
 def _idle(cell: Mapping[str, Any], state: Standing, remark: str) -> Status:
-    return Status(cell["arm"], cell["seed"], state, 0, None, None, None, None, 0.0, remark, None)
+    return Status(cell["arm"], cell["seed"], state, 0, None, None, None, None, None, 0.0, remark, None)
+
+
+def pending(arm: str, seed: int, why: str) -> Status:
+    """A run that is not known by more than its name yet."""
+    return _idle({"arm": arm, "seed": seed}, Standing.pending, why)
 
 
 def run_status(folder: Path, arm: str, seed: int) -> Status:
@@ -88,12 +103,23 @@ def run_status(folder: Path, arm: str, seed: int) -> Status:
         updates=done if num_updates is None else min(done, num_updates),
         num_updates=num_updates,
         pace=_pace(rows),
+        throughput=_throughput(rows),
         reward=_last(rows, "reward/mean"),
         score=_last(rows, "eval/avg"),
-        cpu_seconds=record.get("cpu_seconds") or 0.0,
+        cpu_seconds=cpu_seconds(folder, record),
         remark=remark,
         folder=str(folder),
+        codes=tuple(record.get("codes", ())),
     )
+
+
+def cpu_seconds(folder: Path, record: Mapping[str, Any]) -> float:
+    """As the run has recorded at its end; before that, what its rows say."""
+    path = folder / "metrics.jsonl"
+    if record.get("ended") is not None or not path.exists():
+        return record.get("cpu_seconds") or 0.0
+    complete = path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
+    return sum(value or 0.0 for line in complete for name, value in json.loads(line).items() if name.endswith("_cpu"))
 
 
 def standing(run: RunRecord) -> tuple[State | Standing, str | None]:
@@ -132,6 +158,11 @@ def _pace(rows: Sequence[Mapping[str, Any]]) -> float | None:
         for row in rows
     ]
     return sum(spent) / len(spent) if any(spent) else None
+
+
+def _throughput(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    seconds, tokens = _pace(rows), sum(row.get("tokens/response") or 0.0 for row in rows)
+    return tokens / (seconds * len(rows)) if seconds and tokens else None
 
 
 def _last(rows: Sequence[Mapping[str, Any]], metric: str) -> float | None:
@@ -183,6 +214,11 @@ def find_run(name: str, outputs: Path) -> Path:
     if name not in known:
         raise ConfigError(f"{name}: no run of this name in {outputs}{did_you_mean(name, known)}")
     return known[name]
+
+
+def find_checkpoint(name: str, outputs: Path) -> Path:
+    """A run or one of its checkpoints by a path, or a run by its name. Raises ConfigError."""
+    return Path(name) if Path(name).exists() else find_run(name, outputs)
 
 
 def find_runs(name: str, outputs: Path) -> list[Path]:

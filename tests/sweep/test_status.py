@@ -63,7 +63,7 @@ def test_what_has_not_begun_is_pending(tmp_path: Path) -> None:
 
 
 def cell(state: str, updates: int = 0, pace: float | None = None) -> Status:
-    return Status("a", 0, state, updates, 10 if pace else None, pace, None, None, 0.0, None, None)
+    return Status("a", 0, state, updates, 10 if pace else None, pace, None, None, None, 0.0, None, None)
 
 
 def test_time_left_counts_what_runs_and_what_waits() -> None:
