@@ -22,7 +22,7 @@ from minirl.engine.numerics import ROUNDINGS
 from minirl.engine.parameters import NOTHING_LOADED, Signature, refuse_nothing
 from minirl.engine.responses import Routers, joined
 from minirl.engine.served_names import served_names
-from minirl.engine.vllm_placement import placement, refuse_few_devices
+from minirl.engine.vllm_placement import place, refuse_few_devices
 from minirl.engine.vllm_server import BUILT_FOR, DTYPES, Elsewhere, LocalServer, Server, installed, started
 from minirl.models.families.registry import is_mixture
 from minirl.models.tape import RoutingTape
@@ -116,21 +116,21 @@ class VllmEngine:
         self.signature, self.rounding = Signature.of(model), ROUNDINGS[engine.numerics].weights
         self.rounded = quantised_weights(model) if engine.numerics is Numerics.fp8_weights else {}
         self.routers, self.names = routers_of(model), served_names(model.config.model_type)
-        self.placement = placement(engine, world)
+        self.place = place(engine, world)
         llm: Any = None
         self.server: Server = Elsewhere()
-        if self.placement.serves:
-            llm = started(model, engine, self.routers, world.device, self.placement.settings())
+        if self.place.serves:
+            llm = started(model, engine, self.routers, world.device, self.place.settings())
             self.server = LocalServer(llm, self.routers, world.device)
         blank = {name: torch.empty_like(value, device="meta") for name, value in model.state_dict().items()}
-        self.placement.connect(llm, self._outgoing(blank.items()))
+        self.place.connect(llm, self._outgoing(blank.items()))
 
     @torch.no_grad()
     def load_parameters(self, parameters: Iterable[tuple[str, Tensor]], version: int) -> None:
         """start, update, finish: every parameter is copied, rounded anew where the numerics round."""
         self.version = NOTHING_LOADED
         self.server.wake("weights")
-        self.placement.send(self._outgoing(parameters), version)
+        self.place.send(self._outgoing(parameters), version)
         self.server.wake("kv_cache", "scheduling")
         self.server.accept(version)
         self.version = version
@@ -149,7 +149,7 @@ class VllmEngine:
         ask = partial(self.server.respond, sampling=sampling, group_size=group_size, version=self.version)
         return joined(
             prompts,
-            self.placement.respond(prompts, group_size, ask),
+            self.place.respond(prompts, group_size, ask),
             group_size=group_size,
             version=self.version,
             eos=sampling.eos,

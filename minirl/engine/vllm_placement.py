@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from minirl.config import ConfigError, EngineConfig
-from minirl.config import Placement as Name
+from minirl.config import ConfigError, EngineConfig, Placement
 from minirl.engine.responses import Response
 from minirl.types import Prompt
 from minirl.world import World
@@ -21,7 +20,7 @@ Named = Iterable[tuple[str, Tensor]]
 Ask = Callable[[Sequence[Prompt]], list[Response]]
 
 
-class Placement(Protocol):
+class Place(Protocol):
     """What a rank has to do with vLLM. serves: whether vLLM is to be started in this process."""
 
     serves: bool
@@ -111,15 +110,15 @@ class Separate:
         return self.world.scatter(parts)
 
 
-PLACEMENTS: dict[Name, Callable[[EngineConfig, World], Placement]] = {
-    Name.colocated: Colocated,
-    Name.separate: Separate,
+PLACES: dict[Placement, Callable[[EngineConfig, World], Place]] = {
+    Placement.colocated: Colocated,
+    Placement.separate: Separate,
 }
 
 
-def placement(engine: EngineConfig, world: World) -> Placement:
-    """The placement that the configuration names."""
-    return PLACEMENTS[engine.placement or Name.colocated](engine, world)
+def place(engine: EngineConfig, world: World) -> Place:
+    """The place that the configuration names."""
+    return PLACES[engine.placement or Placement.colocated](engine, world)
 
 
 def transfer(backend: str) -> Any:
@@ -150,7 +149,7 @@ def num_local_ranks() -> int:
 
 def refuse_few_devices(engine: EngineConfig, num_devices: int) -> None:
     """num_devices: GPUs that torch sees on this node."""
-    if engine.placement is not Name.separate:
+    if engine.placement is not Placement.separate:
         return
     if num_devices == 0:
         raise ConfigError(

@@ -128,7 +128,7 @@ def test_the_order_of_calls_of_a_step() -> None:
     """The sequence that a GPU needs: weights have a place before they come, the cache after they are there."""
     engine, model = engine_of(tiny_model(), sleep=True), tiny_model()
     recorded = RecordedCalls(engine.server.llm)
-    engine.server.llm = engine.server.routes.llm = engine.placement.llm = recorded
+    engine.server.llm = engine.server.routes.llm = engine.place.llm = recorded
     for version in (1, 2):
         engine.load_parameters(model.state_dict().items(), version)
         engine.generate(PROMPTS, SAMPLING, 2)

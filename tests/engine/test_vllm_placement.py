@@ -14,7 +14,7 @@ from torch import Tensor
 from minirl.config import ConfigError, Numerics, Placement
 from minirl.engine import vllm_engine, vllm_placement, vllm_server
 from minirl.engine.responses import Response, Routers
-from minirl.engine.vllm_placement import Colocated, Separate, placement
+from minirl.engine.vllm_placement import Colocated, Separate, place
 from minirl.types import Prompt, Sampling
 from minirl.world import World
 
@@ -101,12 +101,12 @@ def test_what_a_placement_asks_of_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     monkeypatch.setenv("OWNER_OF_A_TEST", "0")
     world = World(0, 4, CPU)
-    alone = placement(vllm_config(), World(0, 1, CPU)).settings()
+    alone = place(vllm_config(), World(0, 1, CPU)).settings()
     assert alone == {"tensor_parallel_size": 1, "weight_transfer_config": "in process"}
     monkeypatch.setenv("RANK", "0")
-    launched = placement(vllm_config(tensor_parallel=2), world).settings()
+    launched = place(vllm_config(tensor_parallel=2), world).settings()
     assert launched["distributed_executor_backend"] == "external_launcher" and launched["tensor_parallel_size"] == 2
-    assert placement(vllm_config(placement=Placement.separate, tensor_parallel=3), world).settings() == {
+    assert place(vllm_config(placement=Placement.separate, tensor_parallel=3), world).settings() == {
         "tensor_parallel_size": 3,
         "distributed_executor_backend": "mp",
         "device_ids": [4, 5, 6],
@@ -244,7 +244,7 @@ def test_vllm_takes_every_setting_of_every_placement(monkeypatch: pytest.MonkeyP
         engine = vllm_config(
             placement=name, tensor_parallel=2, numerics=Numerics.fp8, sleep=name is Placement.colocated
         )
-        placed = placement(engine, World(0, 2, CPU)).settings()
+        placed = place(engine, World(0, 2, CPU)).settings()
         asked = vllm_server.started(tiny_model(), engine, Routers((0,), 8, 2), torch.device("cuda"), placed)
         assert set(asked) <= known
         assert asked["quantization"] == "fp8" and asked["enable_return_routed_experts"] is True
