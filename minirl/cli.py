@@ -216,7 +216,9 @@ def export(
     context: typer.Context,
     run: Annotated[str, typer.Argument(help="A run's folder, or its name.")],
     to: Annotated[str, typer.Option("--to", help="hf (its weights), or the recipe for verl, trl, prime-rl, skyrl.")],
-    out: Annotated[Path | None, typer.Option("--out", help="The folder of the weights; a file for a recipe, else the terminal.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The folder of the weights; a file for a recipe, else the terminal.")
+    ] = None,
     outputs: Outputs = RESULTS,
 ) -> None:
     """The trained weights in Hugging Face format, or the algorithm as another stack's configuration and what cannot be

@@ -172,6 +172,23 @@ class Store:
         self.artifacts[place]["committed"] = True
         return {"commitArtifact": {"artifact": {"id": f"a{place}", "digest": self.artifacts[place]["digest"]}}}
 
+    def on_ProjectInternalId(self, variables: dict[str, Any]) -> dict[str, Any]:
+        return {"project": {"id": "p", "internalId": "UHJvamVjdDox"}}
+
+    def on_GetProjects(self, variables: dict[str, Any]) -> dict[str, Any]:
+        names = dict.fromkeys(str(run.facts.get("project")) for run in self.runs.values())
+        more = {"createdAt": "2026-01-01T00:00:00", "isBenchmark": False, "user": None, "__typename": "Project"}
+        edges = [{"node": {"id": "p", "name": name, "entityName": ENTITY} | more} for name in names]
+        pages = {"__typename": "PageInfo", "hasNextPage": False, "endCursor": None}
+        return {"models": {"pageInfo": pages, "edges": edges}}
+
+    def on_upsertView(self, variables: dict[str, Any]) -> dict[str, Any]:
+        self.views.append(variables)
+        view = {key: variables[key] for key in ("type", "name", "displayName", "description", "spec")}
+        place = {"id": "p", "name": variables["projectName"], "entityName": variables["entityName"]}
+        view |= {"id": f"view{len(self.views)}", "project": place, "updatedAt": "2026-01-01T00:00:00"}
+        return {"upsertView": {"view": view, "inserted": True}}
+
     def upload(self, path: str, content: bytes) -> None:
         """A PUT to one of the addresses handed out above."""
         kind, owner, name = [*path.lstrip("/").split("/", 2), ""][:3]

@@ -21,7 +21,7 @@ CURVES = (
     Panel(EVALUATION, "Evaluation", "share of held-out problems solved (avg@k)"),
     Panel(LENGTH, "Response length", "tokens, on the held-out problems"),
 )
-TALL = Frame(400, 280, 46, 32, False)
+TALL = Frame(400, 250, 46, 32, True)
 MEASURES = {
     "first": "at the first evaluation, before any update",
     "peak": "between the peaks of the starts, each wherever it is",
@@ -114,7 +114,7 @@ def _figure(panel: Panel, series: list[Series], horizon: int) -> Markup:
 def _spread_series(sweep: Sweep, found: Comparison) -> list[Series]:
     runs = {run.seed: run for run in sweep.runs}
     lines = tuple(Line(runs[seed], curve, None, None) for seed, curve in found.spreads.items())
-    return [Series(0, "max − min", lines, band(list(found.spreads.values()), logarithmic=False))]
+    return [Series(len(sweep.distinct_arms), "max − min", lines, band(list(found.spreads.values()), logarithmic=False))]
 
 
 def _spreads(found: Comparison) -> Markup:
