@@ -51,12 +51,16 @@ class Evaluator:
     ) -> Evaluator:
         """model: makes an instance of its own, in which the policy's weights are put at each evaluation. rollouts: the
         engine of the rollouts, taken where eval.numerics is null."""
-        if cfg.eval.num_problems is not None and cfg.eval.num_problems < 2:
-            raise ConfigError(f"eval.num_problems={cfg.eval.num_problems}: a standard error needs at least 2")
+        sets = task.eval_sets(cfg.eval.num_problems)
+        for name, part in sets.items():
+            if len(part) < 2:
+                raise ConfigError(
+                    f"eval.num_problems={cfg.eval.num_problems}: {len(part)} of set {name}; a standard error needs 2"
+                )
         return cls(
             task=task,
             engine=rollouts() if cfg.eval.numerics is None else own_engine(cfg, task, model(), world),
-            sets=task.eval_sets(cfg.eval.num_problems),
+            sets=sets,
             sampling=eval_sampling(cfg, task.eos),
             num_samples=cfg.eval.num_samples,
             max_error_rate=cfg.task.max_verifier_error_rate,

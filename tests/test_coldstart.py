@@ -12,7 +12,7 @@ from coldstart_ranks import rank_main
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from minirl import coldstart
+from minirl import coldstart, sft
 from minirl.cli import app
 from minirl.coldstart import ensure, held
 from minirl.compose import load
@@ -101,6 +101,58 @@ def test_it_is_the_same_again_and_another_with_another_key(made, tmp_path):
         other = ensure(load([*words, f"run.outputs={tmp_path}", "coldstart.seed=1"]), world, str)
     assert again.name == folder.name and content_hash(again) == content_hash(folder)
     assert other.name != folder.name and content_hash(other) != content_hash(folder)
+
+
+def content_and_rows(folder):
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return content_hash(folder), [{name: row[name] for name in row if name != "cpu_seconds"} for row in rows]
+
+
+def test_a_killed_one_goes_on_from_its_checkpoint_and_ends_the_same(made, tmp_path, monkeypatch):
+    folder, _, words = made
+    words = [*words, f"run.outputs={tmp_path}", "train.checkpoint_every=4"]
+    updates = []
+    original = sft.Course.batch
+    monkeypatch.setattr(
+        sft.Course, "batch", lambda self, step, size: updates.append(step) or original(self, step, size)
+    )
+
+    def stop(text):
+        if text.startswith("cold start, step 10"):
+            raise KeyboardInterrupt
+
+    with one_process() as world:
+        with pytest.raises(KeyboardInterrupt):
+            ensure(load(words), world, stop)
+        partial = (tmp_path / "coldstarts" / folder.name).with_suffix(".partial")
+        assert (partial / "checkpoints" / "8").is_dir() and not partial.with_suffix("").exists()
+        (partial / "model.safetensors").write_bytes(b"half an export")
+        updates.clear()
+        again = ensure(load(words), world, str)
+    assert updates[0] == 8, "not from the beginning"
+    assert content_and_rows(again) == content_and_rows(folder)
+    assert not (again / "checkpoints").exists() and not partial.exists()
+    record = json.loads((again / "coldstart.json").read_text())
+    assert [each["step"] for each in record["examinations"]] == [10, 20]
+
+
+def test_its_curve_lies_beside_it_and_what_is_left_is_said(made):
+    folder, said, _ = made
+    _, rows = content_and_rows(folder)
+    assert [(row["version"], row["accuracy"] is None) for row in rows] == [(10, True), (20, False)]
+    assert all({"loss", "optim/grad_norm", "optim/lr"} <= row.keys() for row in rows)
+    assert all("CPU seconds, at most 0:" in line and line.endswith(" left)") for line in said)
+
+
+def test_without_a_target_it_takes_its_steps_and_asks_for_no_accuracy(tmp_path):
+    words = [*TINY, f"run.outputs={tmp_path}", "coldstart.target_accuracy=null", "coldstart.max_steps=12"]
+    said = []
+    with one_process() as world:
+        folder = ensure(load(words), world, said.append)
+    record = json.loads((folder / "coldstart.json").read_text())
+    assert record["steps"] == 12 and record["accuracy"] is None
+    assert [line.split(":")[0] for line in said] == ["cold start, step 10", "cold start, step 12"]
+    assert "accuracy" not in "".join(said) and said[-1].endswith(", 0:00 left)")
 
 
 def test_a_target_out_of_reach_is_said(tmp_path):

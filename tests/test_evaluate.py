@@ -1,5 +1,6 @@
 """Figures of an evaluation, on an engine whose answers are written down."""
 
+import json
 import math
 from dataclasses import replace
 from itertools import combinations
@@ -9,7 +10,18 @@ import torch
 from test_grading import EOS, EchoTask, batch_of
 
 from minirl.compose import load
-from minirl.evaluate import Evaluator, eval_sampling, figures, pass_at_k, refuse_broken_verifier, sampled_outcomes
+from minirl.config import ConfigError
+from minirl.evaluate import (
+    Evaluator,
+    eval_sampling,
+    figures,
+    figures_of_sets,
+    pass_at_k,
+    passes,
+    refuse_broken_verifier,
+    sampled_outcomes,
+)
+from minirl.examine import told
 from minirl.interfaces import VerifierError
 from minirl.types import Prompt, Sampling
 from minirl.world import World
@@ -49,6 +61,73 @@ def test_figures_against_the_closed_form():
     assert found["eval/length"] == pytest.approx((10 * 2 + 10 * 4) / 20)
     assert found["eval/truncated"] == pytest.approx(10 / 20)
     assert found["eval/verifier_errors"] == 0
+
+
+def test_the_error_of_pass_is_over_problems():
+    """Samples of one problem are no new problems: twice the samples of the same outcomes leave the error as it is."""
+    outcomes = sampled_outcomes(EchoTask(), WrittenEngine(), PROMPTS, SAMPLING, num_samples=4, world=alone())
+    found, doubled = figures(outcomes), figures(torch.cat([outcomes, outcomes], dim=1))
+    assert found["eval/pass_se"] == pytest.approx((0.8 * 0.2 / 4) ** 0.5)
+    assert found["eval/se"] == doubled["eval/se"] and doubled["eval/avg"] == found["eval/avg"]
+    assert passes(outcomes, 1).tolist() == pytest.approx([count / 4 for count in CORRECT])
+    assert passes(outcomes, 2).tolist() == pytest.approx([pass_at_k(count, 4, 2) for count in CORRECT])
+
+
+def test_sets_count_alike_whatever_their_sizes():
+    outcomes = sampled_outcomes(EchoTask(), WrittenEngine(), PROMPTS, SAMPLING, num_samples=4, world=alone())
+    few, many = outcomes[:2], outcomes[2:]
+    found = figures_of_sets({"few": few, "many": many})
+    assert found["eval/avg"] == pytest.approx((found["eval_few/avg"] + found["eval_many/avg"]) / 2)
+    assert found["eval_few/avg"] == figures(few)["eval/avg"] and found["eval_many/se"] == figures(many)["eval/se"]
+    assert found["eval/se"] == pytest.approx((figures(few)["eval/se"] ** 2 + figures(many)["eval/se"] ** 2) ** 0.5 / 2)
+    assert figures_of_sets({"held_out": outcomes}) == figures(outcomes), "one set has no name in the rows"
+
+
+def test_all_sets_are_sampled_together_and_kept_by_name(tmp_path):
+    class Sets(EchoTask):
+        eos = EOS
+
+        def decode(self, tokens):
+            return str(list(tokens))
+
+    class Engine(WrittenEngine):
+        version = 3
+
+    sets = {"a": PROMPTS[:3], "b": PROMPTS[3:]}
+    evaluator = Evaluator(Sets(), Engine(), sets, SAMPLING, num_samples=4, max_error_rate=0.0, world=alone())
+
+    class Weights:
+        version = 3
+
+        def parameters(self):
+            pytest.fail("the engine has them already")
+
+    outcomes = evaluator.outcomes(Weights())
+    assert {name: part.shape for name, part in outcomes.items()} == {"a": (3, 4, 4), "b": (2, 4, 4)}
+    evaluator.save(outcomes, 3, tmp_path / "evaluations" / "3.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "evaluations" / "3.jsonl").read_text().splitlines()]
+    assert [row["set"] for row in rows] == ["a"] * 3 + ["b"] * 2
+    assert [sum(row["rewards"]) for row in rows] == CORRECT and rows[0]["prompt"] == "[1]"
+    with pytest.raises(ConfigError, match=r"eval.num_problems=1: 1 of set held_out; a standard error needs 2"):
+        Evaluator.of(
+            load(["eval.num_problems=1"]), OneProblem(), model=pytest.fail, rollouts=pytest.fail, world=alone()
+        )
+
+
+class OneProblem:
+    eos = EOS
+
+    def eval_sets(self, count):
+        return {"held_out": PROMPTS[:count]}
+
+
+def test_intervals_are_of_problems():
+    outcomes = sampled_outcomes(EchoTask(), WrittenEngine(), PROMPTS, SAMPLING, num_samples=4, world=alone())
+    lines = told({"set": outcomes})
+    assert [line.split()[1] for line in lines] == ["avg@4", "pass@1", "pass@2", "pass@4"]
+    mean, error = 0.5, figures(outcomes)["eval/se"]
+    low, high = (f"{mean + sign * 2.7764 * error:.3f}" for sign in (-1, 1))  # t of 4 degrees of freedom
+    assert f"{mean:.4f}  95 % {low} to {high}  (5 problems)" in lines[0]
 
 
 def test_an_error_counts_zero_and_moves_neither_k_nor_the_names():

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+UNKNOWN = "\ufffd"
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -45,4 +47,5 @@ class Vocabulary:
         return tuple(self.ids[character] for character in text)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return "".join(self.characters[token] for token in tokens)
+        """The text; a token beyond the vocabulary (of a model with a larger one) is no character of it."""
+        return "".join(self.characters[token] if token < len(self) else UNKNOWN for token in tokens)

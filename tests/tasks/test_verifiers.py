@@ -110,11 +110,22 @@ def test_a_file_that_is_no_grader_is_bad_input(tmp_path: Path, text: str, what: 
         pool(path).check()
 
 
-def test_a_missing_package_is_bad_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "math_verify.py").write_text("raise ImportError('not installed')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"task=math needs the package math-verify.*pip install minirl\[math\]"):
+def test_a_missing_package_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minirl.tasks.verifiers.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"task=math needs the package math-verify: pip install minirl\[math\]"):
         pool().check()
+
+
+def test_a_package_that_does_not_load_is_an_error_of_the_verifier(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "math_verify.py").write_text("raise ImportError('half installed')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    made = pool()
+    for _ in range(2):
+        with pytest.raises(VerifierError, match="half installed"):
+            made.ask(gold="1", answer="1+0")
+    made.close()
 
 
 def test_processes_are_as_many_as_asked_for_and_replaced_after_so_many_gradings(tmp_path: Path) -> None:
@@ -158,7 +169,7 @@ def test_verifiers_end_with_their_owner() -> None:
     program = (
         "from minirl.tasks.verifiers import Verifiers\n"
         "made = Verifiers(num_workers=1, max_seconds=600.0, max_gradings=9, grader=None)\n"
-        "made.check(); print(made.idle.queue[0].child.pid, flush=True)\n"
+        "made.ask(gold='1', answer='x'); print(made.idle.queue[-1].child.pid, flush=True)\n"
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -170,7 +181,7 @@ def test_verifiers_end_with_their_owner() -> None:
     pytest.fail("a verifier outlives a process that was killed")
 
 
-def test_errors_are_the_same_from_threads_and_asyncio() -> None:
+def test_errors_are_errors_from_threads_and_asyncio_too() -> None:
     made = Grader(GradingConfig(AnswerFormat.boxed, None, None, num_workers=1, max_seconds=1.0, max_gradings=100))
 
     def score() -> str:
@@ -183,6 +194,6 @@ def test_errors_are_the_same_from_threads_and_asyncio() -> None:
         return score()
 
     with ThreadPoolExecutor(1) as threads:
-        assert [score(), threads.submit(score).result(), asyncio.run(inside())] == ["no reward"] * 3
+        assert [threads.submit(score).result(), asyncio.run(inside())] == ["no reward"] * 2
     assert made.score(Problem("", "2"), r"\boxed{1+1}") == 1.0
     made.verifiers.close()
