@@ -50,7 +50,7 @@ def seconds(config: Config, shape: Architecture, work: Work, machine: Machine) -
     passes = _pass(shape, work.prompt + work.expected) * per_update * (work.prompt + work.expected)
     arithmetic = machine.num_ranks * machine.device.arithmetic * (ARITHMETIC_SHARE if machine.on_gpu else 1.0)
     again = FORWARD if config.train.activation_checkpointing else 0
-    evaluated = config.eval.num_problems * config.eval.num_samples
+    evaluated = (config.eval.num_problems or 0) * config.eval.num_samples  # null: how many its sets have is not known
     return Seconds(
         rollout=_sampling(config, shape, work, machine, work.responses) / work.num_mini_batches,
         old=FORWARD * passes / arithmetic,

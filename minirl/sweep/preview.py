@@ -123,9 +123,12 @@ def evaluation(config: Config) -> str:
     part, sampling = config.eval, config.sampling
     temperature = sampling.temperature if part.temperature is None else part.temperature
     limit = sampling.max_response_tokens if part.max_response_tokens is None else part.max_response_tokens
+    number = "all" if part.num_problems is None else part.num_problems
+    sets = f" of each of {', '.join(config.task.eval_sets)}" if config.task.eval_sets else ""
+    numerics = "the engine of the rollouts" if part.numerics is None else f"{part.numerics} numerics"
     return (
-        f"  eval every {part.every} of {config.num_updates} updates: {part.num_problems} problems x {part.num_samples} "
-        f"samples, temperature {temperature:g}, at most {limit} tokens, {part.numerics} numerics, live routing"
+        f"  eval every {part.every} of {config.num_updates} updates: {number} problems{sets} x {part.num_samples} "
+        f"samples, temperature {temperature:g}, at most {limit} tokens, {numerics}, live routing"
     )
 
 
