@@ -1,0 +1,102 @@
+"""A sweep of three arms and two seeds, logged online, killed once and resumed: what W&B has, the page and the W&B
+report all say what metrics.jsonl says."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_runs import SMALL
+from wandb_child import command, refuse_key
+from wandb_server import KEY, serve
+from wandb_spec import end_of, grids, runs_of, tables
+from wandb_store import same, written
+
+ARMS = {"clipped": ["algo=minirl"], "unclipped": ["algo=minirl_no_clip"], "R3": ["algo=minirl", "algo.routing=r3"]}
+CLAIM = {"text": "clipping helps", "metric": "eval/avg", "arms": ["clipped", "unclipped"], "relation": "greater"}
+CLAIMS = [CLAIM | {"at": "end"}, CLAIM | {"text": "clipping helps at its peak", "at": "peak"}]
+SIZES = ["num_mini_batches=2", "num_updates=16", "eval.every=4", "train.checkpoint_every=4", "train.num_checkpoints=4"]
+SWEEP = Path("outputs/sweeps/three")
+
+
+def kill_one(process: subprocess.Popen[str]) -> str:
+    """kill -9 of the first run that is past its first checkpoint and not at its end; its folder's name."""
+    while process.poll() is None:
+        for path in SWEEP.glob("*/run.json"):
+            record, metrics = json.loads(path.read_text()), path.with_name("metrics.jsonl")
+            count = len(metrics.read_text().splitlines()) if metrics.exists() else 0
+            if record["state"] == "running" and 6 <= count <= 12:
+                os.kill(record["pid"], signal.SIGKILL)
+                return path.parent.name
+        time.sleep(0.01)
+    raise AssertionError("no run was met in the middle of its work")
+
+
+@pytest.mark.slow
+def test_what_arrives_and_what_is_reported_is_what_was_measured(outputs: Path) -> None:
+    Path("outputs").mkdir(exist_ok=True)
+    (Path("outputs") / "coldstarts").symlink_to(outputs / "coldstarts")
+    plan = {"base": [*SMALL, *SIZES], "arms": ARMS, "seeds": [0, 1], "claims": CLAIMS}
+    Path("three.yaml").write_text(json.dumps(plan))
+    words = ["sweep", "three.yaml", "tracker=wandb", "tracker.mode=online"]
+    with serve() as server:
+        variables = os.environ | {"WANDB_BASE_URL": server.address, "WANDB_API_KEY": KEY}
+        sweep = [sys.executable, "-m", "minirl.cli", *words]
+        with subprocess.Popen(
+            sweep, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as first:
+            victim = kill_one(first)
+            told, _ = first.communicate(timeout=600)
+        assert first.returncode == 1, told
+        again = command(server.address, *words)
+        assert again.returncode == 0, again.stdout + again.stderr
+        reported = command(server.address, "report", "three", "--wandb")
+        assert reported.returncode == 0, reported.stderr
+
+    runs = {folder.name: folder for by_seed in runs_of(SWEEP).values() for folder in by_seed.values()}
+    assert len(runs) == 6
+    assert victim in runs
+    assert len(json.loads((runs[victim] / "run.json").read_text())["horizons"]) == 2  # it was begun twice
+    trained = {name: run for name, run in server.runs.items() if run.facts["jobType"] == "train"}
+    assert trained.keys() == {f"three-{name}" for name in runs}
+    for name, folder in runs.items():
+        history = trained[f"three-{name}"].history
+        assert [row["_step"] for row in history] == list(range(17))
+        rows = [{k: v for k, v in row.items() if k[0] != "_" and not isinstance(v, dict)} for row in history]
+        assert same(rows, written(folder))
+
+    effects = [by_seed_effect(at) for at in ("end", "peak")]
+    page = (SWEEP / "report" / "index.html").read_text("utf-8")
+    shown = [float(value) for value in re.findall(r'data-effect="([^"]+)"', page)]
+    assert shown == pytest.approx(effects, abs=1e-12)
+    by_seed = {float(value) for value in re.findall(r'data-value="([^"]+)"', page)}
+    assert by_seed >= {end_of(folder, "eval/avg") for arm in CLAIM["arms"] for folder in runs_of(SWEEP)[arm].values()}
+
+    (view,) = server.views
+    spec = json.loads(view["spec"])
+    verdicts, ends, every_run, _ = tables(spec)
+    assert [float(row["effect"]) for row in verdicts] == pytest.approx(effects, abs=1e-8)
+    for row in every_run:
+        assert float(row["end"]) == pytest.approx(end_of(runs_of(SWEEP)[row["arm"]][int(row["seed"])], "eval/avg"))
+    for row in ends:
+        for arm, folders in runs_of(SWEEP).items():
+            recorded = [end_of(f, row["metric at the end"].strip("`")) for f in folders.values()]
+            assert float(row[arm]) == pytest.approx(np.mean(recorded), rel=1e-6)
+    assert [chosen["name"] for chosen in grids(spec)[0]["runSets"]] == list(ARMS)
+    refuse_key(Path("outputs"), told + again.stdout + again.stderr + reported.stdout + reported.stderr)
+
+
+def by_seed_effect(at: str) -> float:
+    """clipped - unclipped, the mean over seeds."""
+
+    def figure(folder: Path) -> float:
+        return end_of(folder, "eval/avg") if at == "end" else max(r.get("eval/avg", 0.0) for r in written(folder))
+
+    runs = runs_of(SWEEP)
+    return float(np.mean([figure(runs["clipped"][seed]) - figure(runs["unclipped"][seed]) for seed in (0, 1)]))
