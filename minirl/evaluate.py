@@ -163,7 +163,7 @@ def figures(outcomes: Tensor) -> dict[str, float]:
     eval/pass = mean of pass@k, where a reward of 1 is correct, and eval/pass_se its standard error; eval/length = mean
     response tokens; eval/truncated and eval/verifier_errors = shares of responses. k is eval.num_samples.
 
-    With several evaluation sets (task.eval_sets) each has these figures as eval_NAME/*, and eval/* is the mean over
+    With several evaluation sets (task.eval_sets) each has these figures as eval_SET/*, and eval/* is the mean over
     sets, whatever their sizes, with standard errors sqrt(sum of squares) / number of sets."""
     rewards, graded, lengths, truncated = outcomes.unbind(-1)
     average, error = mean_and_error(rewards.mean(1))

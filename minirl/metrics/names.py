@@ -27,7 +27,8 @@ def logged_names() -> list[str]:
 
 
 def is_name_of(metric: str, name: str) -> bool:
-    """Whether `metric` is `name` with something in the place of each placeholder."""
+    """Whether `metric` is `name` with something in the place of each placeholder; eval_SET/* has the names of eval/*."""
+    metric = re.sub(r"^eval_[a-z]\w*/", "eval/", metric)
     pattern = re.escape(name)
     for placeholder, part in PLACEHOLDERS.items():
         pattern = pattern.replace(re.escape(placeholder), part)

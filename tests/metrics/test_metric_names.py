@@ -12,6 +12,8 @@ NAMES = logged_names()
     "metric",
     [
         "eval/avg",
+        "eval_aime24/avg",
+        "eval_hmmt25/pass_se",
         "eval/length",
         "reward/mean",
         "mismatch_live/kl_k3",
