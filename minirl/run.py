@@ -48,7 +48,7 @@ from minirl.tracking.registry import build as build_tracker
 from minirl.types import Collapsed, Degenerate, Diverged, Sampling, TrainBatch
 from minirl.validate import refuse_ranks, validate
 from minirl.watch import WatchedEngine
-from minirl.world import World
+from minirl.world import World, fault
 
 # what ends the loop before its last update, or after it
 ENDINGS = {
@@ -70,7 +70,7 @@ def run(cfg: DictConfig, overrides: list[str]) -> State:
     refuse_ranks(config)
     require_engine(config.engine)
     torch.set_num_threads(config.run.num_threads)
-    world = World.join(config.run.device)
+    world = World.join(config.run.device, config.engine.max_rollout_seconds)
     try:
         say = print if world.rank == 0 else _silence
         start = coldstart.ensure(config, world, say)
@@ -154,7 +154,7 @@ def _recorded(record: RunRecord, description: dict[str, Any], training: Callable
         state, reason = State.interrupted, "stopped from outside: repeat the command to go on"
         raise
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
+        reason = fault(error)
         traceback.print_exc()
         raise
     finally:

@@ -19,6 +19,8 @@ from minirl.types import Statistics, figures, merge
 
 Item = TypeVar("Item")
 
+PATIENCE = timedelta(minutes=10)
+
 
 @dataclass(frozen=True)
 class World:
@@ -29,8 +31,9 @@ class World:
     device: torch.device
 
     @classmethod
-    def join(cls, device: str) -> World:
-        """Joins the ranks that torchrun started, or makes a world of one. `device`: "auto", "cpu" or "cuda"."""
+    def join(cls, device: str, max_rollout_seconds: float | None = None) -> World:
+        """Joins the ranks that torchrun started, or makes a world of one. `device`: "auto", "cpu" or "cuda". A rank
+        may keep the others waiting for PATIENCE, and for as long as a rollout may take; then they take it for dead."""
         if device == "cuda" and not torch.cuda.is_available():
             raise ConfigError("run.device=cuda: torch sees no GPU here; use run.device=auto or cpu")
         cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
@@ -39,7 +42,7 @@ class World:
         if cuda:
             torch.cuda.set_device(place)
         if not dist.is_initialized():
-            backend, limit = "nccl" if cuda else "gloo", timedelta(minutes=10)  # a dead rank ends the run
+            backend, limit = "nccl" if cuda else "gloo", PATIENCE + timedelta(seconds=max_rollout_seconds or 0)
             if "RANK" in os.environ:
                 dist.init_process_group(backend, timeout=limit)
             else:
@@ -108,3 +111,12 @@ class World:
     def leave(self) -> None:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def fault(error: Exception) -> str:
+    """What ended a run, in words. A rank that dies shows in the others as an error of whatever they did together."""
+    said = f"{type(error).__name__}: {error}"
+    together = isinstance(error, dist.DistError) or "gloo" in str(error) or "NCCL" in str(error)
+    if not together:
+        return said
+    return f"another rank died, or kept this one waiting for too long: repeat the command to go on ({said})"
