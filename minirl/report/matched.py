@@ -67,8 +67,11 @@ def _reached(run: Run, tokens: float, at: str) -> int:
 
 
 def _figure(curve: Curve, version: int, at: str) -> float | None:
-    inside = curve.versions <= version
-    cut = Curve(curve.versions[inside], curve.values[inside])
-    if not len(cut):
+    """The figure of the curve up to `version`. Its value there lies on the line between the two recorded beside it:
+    the last one before, taken alone, would be of an arm that had sampled less."""
+    inside = curve.versions < version
+    if version < curve.versions[0]:
         return None
-    return cut.until(version) if at.startswith("update") else figure_at(at)(cut, version)
+    value = float(np.interp(version, curve.versions, curve.values))
+    cut = Curve(np.append(curve.versions[inside], version), np.append(curve.values[inside], value))
+    return value if at.startswith("update") else figure_at(at)(cut, version)

@@ -35,6 +35,15 @@ def test_an_arm_that_writes_twice_as_much_is_read_at_half_of_its_updates() -> No
     assert figures_at(both[0], "eval/avg", "area", tokens)[0] == pytest.approx(0.25)
 
 
+def test_between_two_evaluations_the_value_is_between_theirs() -> None:
+    """2 % fewer tokens than planned must not mean an evaluation that is a fifth of the plan older."""
+    sparse = {0: 0.2, 50: 0.4, 100: 0.8}
+    curves = {"eval/avg": sparse, "tokens/response": dict.fromkeys(VERSIONS, 1000.0), "optim/lr": {99: 1.0}}
+    one = arm("long", [run(0, curves)])
+    assert figures_at(one, "eval/avg", "end", {0: 9800.0}) == {0: pytest.approx(0.4 + 0.4 * 48 / 50)}
+    assert figures_at(one, "eval/avg", "end", {0: 10000.0}) == {0: pytest.approx(0.8)}
+
+
 def test_an_update_that_is_named_is_matched_by_what_had_been_sampled_until_then() -> None:
     both = arms(2000.0, 1000.0)
     tokens = budgets(both, "update 40")
