@@ -30,8 +30,8 @@ EXPLAINED = {
     Numerics.fp8_weights: 0.25,
     Numerics.int4: 1.0,
 }
-# how much wider than its last measured gap the first one of a resumed run may be: near the edge it grows by a few per
-# cent an update, and checkpoints may be tens of updates behind the last row
+# how much wider than the gap of the rollout before it the first one of a resumed run may be: a margin for a run that
+# collapses, far below the factors of 10 and more by which wrong weights widen a healthy gap
 GROWTH = 3.0
 
 
