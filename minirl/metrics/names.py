@@ -27,7 +27,7 @@ def logged_names() -> list[str]:
 
 
 def is_name_of(metric: str, name: str) -> bool:
-    """Whether `metric` is `name` with something in the place of each placeholder; eval_SET/* has the names of eval/*."""
+    """Whether `metric` is `name`, a part in the place of each placeholder; eval_SET/* has the names of eval/*."""
     metric = re.sub(r"^eval_[a-z]\w*/", "eval/", metric)
     pattern = re.escape(name)
     for placeholder, part in PLACEHOLDERS.items():
