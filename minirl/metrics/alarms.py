@@ -159,14 +159,16 @@ def _first(metric: str, versions: Sequence[int], values: np.ndarray, low: np.nda
     return Alarm(metric, versions[place], float(values[place]), float(low[place]), float(high[place]), lasts)
 
 
-def reward_drop(rows: Sequence[Row], margin: float) -> Alarm | None:
+def reward_drop(rows: Sequence[Row], margin: float, early: int) -> Alarm | None:
     """The training reward, smoothed, more than `margin` standard errors of a difference below its own peak so far."""
     versions, values = by_step(rows, REWARD)
-    if len(values) <= SMOOTHED_STEPS:
+    window = min(SMOOTHED_STEPS, max(early, 2))
+    if len(values) <= window:
         return None
-    smoothed = trailing_mean(values, SMOOTHED_STEPS)[SMOOTHED_STEPS - 1 :]
-    low = np.maximum.accumulate(smoothed) - margin * noise(values) * math.sqrt(2 / SMOOTHED_STEPS)
-    return _first(REWARD, versions[SMOOTHED_STEPS - 1 :], smoothed, low, np.full(len(low), math.inf))
+    smoothed = trailing_mean(values, window)
+    smoothed[: window - 1] = smoothed[window - 1]  # a mean of fewer is no peak
+    low = np.maximum.accumulate(smoothed) - margin * noise(values) * math.sqrt(2 / window)
+    return _first(REWARD, versions, smoothed, low, np.full(len(low), math.inf))
 
 
 def alarms(rows: Sequence[Row], early: int) -> list[Alarm]:

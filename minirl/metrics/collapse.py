@@ -13,7 +13,7 @@ import numpy as np
 from minirl.metrics.alarms import Alarm, Row, alarms, reward_drop, trailing_mean
 
 SMOOTHED_EVALUATIONS = 3
-PATIENCE = 3  # evaluations in a row that must be below before a run is stopped: dips of two have recovered
+PATIENCE = 3  # evaluations in a row, not smoothed, that must be below before a run is stopped
 
 
 def collapse_onset(
@@ -76,14 +76,20 @@ def collapse(rows: Sequence[Row], *, margin: float, early: int) -> Collapse | No
     onset = collapse_onset(versions, scores, errors, margin=margin)
     if onset is None:
         return None
-    lasting = len(_below(scores, errors, margin)) - versions.index(onset)
-    drop = reward_drop(rows, margin)
+    drop = reward_drop(rows, margin, early)
     return Collapse(
         onset=onset,
         first=first_out(rows, onset, early),
         last_good=last_good(versions, scores, errors, before=onset),
-        confirmed=lasting >= PATIENCE and drop is not None and drop.lasts,
+        confirmed=_lasts(scores, errors, margin) and drop is not None and drop.lasts,
     )
+
+
+def _lasts(scores: Sequence[float], errors: Sequence[float], margin: float) -> bool:
+    """Whether the last PATIENCE evaluations, each by itself, are below: a smoothed curve is still low when a short dip
+    is over."""
+    bound = trailing_mean(scores, SMOOTHED_EVALUATIONS).max() - margin * _error(errors)
+    return len(scores) >= PATIENCE and max(scores[-PATIENCE:]) < bound
 
 
 def evaluations(rows: Sequence[Row]) -> tuple[list[int], list[float], list[float]]:

@@ -40,12 +40,11 @@ def rescored(
 
 
 def table(found: Rescored) -> RenderableType:
-    shown = Table(title=escape(found.title), title_justify="left", box=None, pad_edge=False)
-    shown.add_column("arm", max_width=34)
+    shown = Table(title=escape(found.title), title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    shown.add_column("arm", overflow="fold")
     against = [EXACT] if found.exact is not None else []
-    headings = ("norm", "noise", f"cosine to {found.names[0]}", *(f"cosine to {name}" for name in against))
-    for heading in (*headings, "kept", "mean weight", "loss"):
-        shown.add_column(heading, justify="right", max_width=16)
+    for heading in ("norm", "noise", "cos own", *(f"cos {name}" for name in against), "kept", "weight"):
+        shown.add_column(heading, justify="right", no_wrap=True)
     for place, name in enumerate(found.names):
         figures_of = [_norm(found, place), number(found.figures.noise[place]), _cosine(found, place, 0)]
         figures_of += [_cosine(found, place, len(found.names) - 1)] * len(against)
@@ -55,18 +54,18 @@ def table(found: Rescored) -> RenderableType:
 
 def _masks(probe: Probe | None) -> list[str]:
     if probe is None:
-        return ["", "", ""]
+        return ["", ""]
     kept = float((probe.kept * probe.accepted).float().mean())
-    return [f"{kept:.1%}", number(float(probe.is_weight.mean())), number(probe.loss)]
+    return [f"{kept:.1%}", number(float(probe.is_weight.mean()))]
 
 
 def _norm(found: Rescored, place: int) -> str:
-    return f"{number(found.figures.norm[place])} ± {number(found.figures.norm_error[place])}"
+    return f"{number(found.figures.norm[place])}±{number(found.figures.norm_error[place])}"
 
 
 def _cosine(found: Rescored, place: int, other: int) -> str:
     value, error = found.figures.cosine[place, other], found.figures.cosine_error[place, other]
-    return "–" if math.isnan(value) else f"{value:.4f} ± {error:.4f}"
+    return "–" if math.isnan(value) else f"{value:.3f}±{error:.3f}"
 
 
 def number(value: float) -> str:
@@ -75,7 +74,8 @@ def number(value: float) -> str:
 
 def notes(found: Rescored) -> list[str]:
     """What the table does not say by itself."""
-    lines = [f"{name}: the same algorithm as {other}" for name, other in found.same.items()]
+    lines = ["±: one standard deviation over resampled prompts; noise: of the gradient, relative to its norm"]
+    lines += [f"{name}: the same algorithm as {other}" for name, other in found.same.items()]
     lines += [
         f"{name}: no gradient at all on this batch"
         for name, norm in zip(found.names, found.figures.norm, strict=True)

@@ -147,15 +147,15 @@ def test_rows_without_the_metric_are_skipped() -> None:
 @pytest.mark.parametrize("num", [0, 1, 2, 5])
 def test_short_runs_are_handled(num: int) -> None:
     assert all_raised(rows({"entropy/mean": [0.3] * num}) if num else []) == []
-    assert reward_drop([{"version": i, "reward/mean": 0.5} for i in range(num)], 4.0) is None
+    assert reward_drop([{"version": i, "reward/mean": 0.5} for i in range(num)], 4.0, 10) is None
 
 
 def test_a_drop_of_the_reward_is_measured_in_its_own_noise() -> None:
     random = np.random.default_rng(5)
     still = [{"version": i, "reward/mean": 0.5 + 0.03 * float(x)} for i, x in enumerate(random.standard_normal(80))]
-    assert reward_drop(still, 4.0) is None
+    assert reward_drop(still, 4.0, 10) is None
     fallen = still[:60] + [row | {"reward/mean": row["reward/mean"] - 0.15} for row in still[60:]]
-    found = reward_drop(fallen, 4.0)
+    found = reward_drop(fallen, 4.0, 10)
     assert found is not None and found.lasts and 60 <= found.version < 68 and found.direction == "below"
 
 
