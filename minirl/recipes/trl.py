@@ -77,6 +77,9 @@ def _weight(config: Config, made: Recipe) -> None:
     low, high, zeroed = found.low, found.high, found.zeroed
     if drops_by_weight(config):
         low, high, zeroed = reject.low, reject.high, True
+    if low is None and high is None:
+        high = OFF
+        made.note(f"vllm_importance_sampling_clip_max={OFF:g} stands for no bound, which TRL does not take")
     made.set(
         {
             "vllm_importance_sampling_correction": True,
