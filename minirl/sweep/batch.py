@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from types import FrameType
 from minirl.record import JOB
 from minirl.sweep.job import LOG
 
+POLL_SECONDS = 0.2
 SAVE_SECONDS = 3600  # torchrun lets its ranks finish a step and save it; a scheduler's own patience is shorter
 
 
@@ -53,7 +55,9 @@ class Batch:
                 start_new_session=True,  # a terminal's Ctrl-C and a scheduler's signals come through this process only
             )
         signal.signal(signal.SIGTERM, self._pass_on)
-        return self.child.wait()
+        while (code := self.child.poll()) is None:  # no blocking call: Ray's cancelling does not interrupt one
+            time.sleep(POLL_SECONDS)
+        return code
 
     def leave(self) -> None:
         """Asks the ranks here to save and leave, and waits for them; ranks on other nodes follow these. May be called

@@ -90,7 +90,8 @@ class Submitted:
         first = self.job.task(0)
         if first.paths.result_pickle.exists():
             return manner_of_death(first.result())
-        self.job.watcher.update()
+        if self.cluster == SLURM:
+            self.job.watcher.update()
         return f"ended by {self.cluster} as {self.job.state}"
 
 

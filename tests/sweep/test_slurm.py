@@ -45,7 +45,7 @@ def test_every_run_is_a_job_and_ends_as_it_does_anywhere(slurm: Path) -> None:
     assert len(fake_slurm.jobs(slurm)) == 4
 
 
-@pytest.mark.parametrize("notice", ["time limit", "preemption"])
+@pytest.mark.parametrize("notice", ["time limit", pytest.param("preemption", marks=pytest.mark.slow)])
 def test_a_run_that_loses_its_machine_saves_and_goes_on_in_another_turn(slurm: Path, notice: str) -> None:
     write_sweep(["leaves when asked"], [0])
     process = start(LAUNCHER)
@@ -60,7 +60,7 @@ def test_a_run_that_loses_its_machine_saves_and_goes_on_in_another_turn(slurm: P
     assert "asked to stop" in Path(record("leaves when asked")["folder"], "log.txt").read_text()
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("ending", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
 def test_slurm_keeps_its_jobs_when_the_command_ends_and_repeating_it_finds_them(slurm: Path, ending: int) -> None:
     """Two commands at once, both ended while the jobs wait: the next one submits nothing, for all is there."""
     (slurm / "hold").touch()
@@ -80,6 +80,7 @@ def test_slurm_keeps_its_jobs_when_the_command_ends_and_repeating_it_finds_them(
     assert set(states().values()) == {"finished"}
 
 
+@pytest.mark.slow
 def test_a_run_on_two_nodes_has_all_their_ranks(slurm: Path) -> None:
     write_sweep(["tells its rank"], [0])
     ranks = ["hydra.launcher.parameters.nodes=2", "hydra.launcher.processes=2"]
