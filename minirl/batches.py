@@ -88,7 +88,7 @@ def _flatten(node: Any, prefix: str, tensors: dict[str, Tensor], values: dict[st
     for spec in fields(node):
         part, name = getattr(node, spec.name), f"{prefix}{spec.name}"
         if isinstance(part, Tensor):
-            tensors[name] = part.detach().cpu().contiguous()
+            tensors[name] = part.detach().cpu().contiguous().clone()  # no two share memory
         elif is_dataclass(part):
             _flatten(part, f"{name}.", tensors, values)
         else:
