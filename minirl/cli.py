@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from minirl import completion
+from minirl.arguments import RESULTS, ConfigDirs, NewOutputs, Outputs, Overrides
 from minirl.exits import FAILED, reported
 
 app = typer.Typer(
@@ -19,22 +20,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[OVERRIDES]...", help="key=value, group=choice, +new=value", autocompletion=completion.overrides
-    ),
-]
-ConfigDirs = Annotated[
-    list[Path] | None,
-    typer.Option("--config-dir", help="A folder with groups of your own (algo/, model/, ...); may be repeated."),
-]
-Outputs = Annotated[Path, typer.Option("--outputs", help="Where results are.")]
-NewOutputs = Annotated[
-    Path | None, typer.Option("--outputs", help="Where results go: run.outputs, by the name that all commands have.")
-]
-RESULTS = Path("outputs")
 
 
 @app.callback()
@@ -150,12 +135,10 @@ def report(
     with reported(context):
         from rich.console import Console
 
-        from minirl.config import ConfigError
         from minirl.report import terminal, wandb_report
         from minirl.sweep.status import find_sweep
 
-        if (draft or out) and not wandb:
-            raise ConfigError(f"{'--draft' if draft else '--out'} is of the W&B report: add --wandb")
+        wandb_report.refuse_options(wandb=wandb, draft=draft, out=out)
         folder = find_sweep(name, outputs)
         terminal.report(folder, Console())
         if wandb:
@@ -178,8 +161,7 @@ def sync(
         from minirl.tracking.send import send
 
         for folder in (folder for name in names for folder in find_runs(name, outputs)):
-            rows = send(folder)
-            typer.echo(f"{folder}: {f'{rows} rows sent' if rows else 'nothing to send'}")
+            typer.echo(f"{folder}: {send(folder) or 'no'} rows sent")
 
 
 @app.command()
@@ -398,31 +380,19 @@ def show(
     """The composed, resolved configuration; notes on it go to stderr."""
     with reported(context):
         folders = config_dir or ()
-        if group is not None:
-            _show_group(group, folders)
-            return
         from omegaconf import OmegaConf
 
-        from minirl.compose import compose, typed
+        from minirl.compose import compose, listed, typed
         from minirl.validate import validate
 
+        if group is not None:
+            typer.echo("\n".join(listed(group, folders)))
+            return
         cfg = compose(overrides or [], folders)
         notes = validate(typed(cfg))
         typer.echo(OmegaConf.to_yaml(cfg, resolve=True), nl=False)
         for note in notes:
             typer.echo(f"note: {note}", err=True)
-
-
-def _show_group(group: str, folders: list[Path] | tuple[Path, ...]) -> None:
-    from minirl.compose import choices, first_comment, groups
-    from minirl.config import ConfigError
-    from minirl.suggest import did_you_mean
-
-    if group not in groups():
-        raise ConfigError(f"--group {group}: no such group{did_you_mean(group, groups())}")
-    found = choices(group, folders)
-    for name, path in found.items():
-        typer.echo(f"{name:<{max(map(len, found)) + 2}}{first_comment(path)}")
 
 
 if __name__ == "__main__":

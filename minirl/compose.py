@@ -151,6 +151,14 @@ def choices(group: str, config_dirs: Sequence[Path] = ()) -> dict[str, Path]:
     return found
 
 
+def listed(group: str, folders: Sequence[Path]) -> list[str]:
+    """A line for each choice of a group: its name and what its file says of it."""
+    if group not in groups():
+        raise ConfigError(f"--group {group}: no such group{suggest.did_you_mean(group, groups())}")
+    found = choices(group, folders)
+    return [f"{name:<{max(map(len, found)) + 2}}{first_comment(path)}" for name, path in found.items()]
+
+
 def first_comment(path: Path) -> str:
     """What a file of conf/ says of itself in its first line of comment."""
     for line in path.read_text(encoding="utf-8").splitlines():

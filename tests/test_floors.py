@@ -32,6 +32,7 @@ FLOORS = (
     ("sweep",),
     ("switches",),
     ("hydra_plugins", "completion"),
+    ("arguments",),
     ("cli",),
 )
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}

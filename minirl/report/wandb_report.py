@@ -34,6 +34,12 @@ class Place:
         self.entity = str(named or entity) if named or entity else None
 
 
+def refuse_options(*, wandb: bool, draft: bool, out: Path | None) -> None:
+    """Raises ConfigError where --draft or --out stands without --wandb."""
+    if (draft or out) and not wandb:
+        raise ConfigError(f"{'--draft' if draft else '--out'} is of the W&B report: add --wandb")
+
+
 def specify(sweep_folder: Path, path: Path) -> list[Path]:
     """The reports' specifications as JSON, without network or key: the sweep's at `path`, that of its cold starts
     beside it."""

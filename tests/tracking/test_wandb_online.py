@@ -99,7 +99,7 @@ def test_a_server_that_is_away_costs_one_warning_and_no_row(tmp_path: Path) -> N
     assert command("http://127.0.0.1:9", "sync", str(told.folder)).returncode == 1
     with serve() as server:
         assert command(server.address, "sync", str(told.folder)).returncode == 0
-        assert "nothing" in command(server.address, "sync", str(told.folder)).stdout
+        assert "no rows" in command(server.address, "sync", str(told.folder)).stdout
     assert same(arrived(server), written(told.folder))
 
 
@@ -147,7 +147,7 @@ def test_an_offline_run_is_sent_by_wandb_itself(tmp_path: Path) -> None:
         wandb_sync(server.address, *folder.glob("wandb/offline-run-*"))
         assert same(arrived(server), written(folder))
         assert len(server.run.history) == 8
-        assert "nothing" in command(server.address, "sync", str(folder)).stdout
+        assert "no rows" in command(server.address, "sync", str(folder)).stdout
     assert server.run.config["arm"] == "minirl"
     assert len([name for name in server.run.files if name.startswith("media/table/")]) == 4
 
