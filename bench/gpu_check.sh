@@ -20,6 +20,48 @@ step "a run on the GPU: live, then R3 at N=4 with bf16 training"
 $PYTHON -m minirl.cli run "${small[@]}"
 $PYTHON -m minirl.cli run "${small[@]}" num_mini_batches=4 algo.routing=r3 train.compute_dtype=bfloat16
 
+step "the experts of a layer: the grouped product is the loop over experts, in fp32 and bf16"
+$PYTHON - <<'PY'
+import torch
+from transformers.integrations.moe import grouped_mm_experts_forward
+
+from minirl.compose import load
+from minirl.models.experts import sorted_loop
+from minirl.models.load import build
+
+experts = build(load([]).model, vocab_size=20, checkpoint=None).model.layers[0].mlp.experts
+draw = torch.Generator().manual_seed(0)
+hidden, weights = torch.randn(256, 64, generator=draw), torch.rand(256, 4, generator=draw)
+chosen = torch.rand(256, 16, generator=draw).topk(4).indices
+expected = sorted_loop(experts, hidden, chosen, weights)
+for dtype, bound in ((torch.float32, 1e-2), (torch.bfloat16, 3e-2)):  # fp32 may be computed in TF32
+    moved = experts.to("cuda", dtype)
+    with torch.no_grad():
+        found = grouped_mm_experts_forward(moved, hidden.to("cuda", dtype), chosen.cuda(), weights.to("cuda", dtype))
+    error = float((found.float().cpu() - expected).norm() / expected.norm())
+    print(dtype, f"relative difference {error:.1e}")
+    assert error < bound
+PY
+
+step "the trainer rests in host memory, checkpoints are written beside training, the run goes on from one"
+scale=(train.offload=true train.async_checkpoints=true train.compute_dtype=bfloat16 train.activation_checkpointing=true)
+$PYTHON -m minirl.cli run "${small[@]}" "${scale[@]}" run.group=scale
+$PYTHON -m minirl.cli run "${small[@]}" "${scale[@]}" run.group=scale num_updates=16
+rest=$(ls -d "$OUT"/sweeps/scale/*-s0)
+$PYTHON -m minirl.cli export "$rest" --to hf --out "$OUT/exported"
+$PYTHON -c 'import sys; from transformers import AutoModelForCausalLM; AutoModelForCausalLM.from_pretrained(sys.argv[1])' "$OUT/exported"
+gpus=$($PYTHON -c 'import torch; print(torch.cuda.device_count())')
+if [ "$gpus" -ge 2 ]; then
+  step "two GPUs: shards, then replicas; their first gradient norms beside those of one GPU"
+  two() { $PYTHON -m torch.distributed.run --standalone --nproc_per_node=2 -m minirl.run "${small[@]}" "run.group=$1" "${@:2}"; }
+  $PYTHON -m minirl.cli run "${small[@]}" run.group=one
+  two shards
+  two replicas train.num_replicas=2
+  for group in one shards replicas; do
+    head -n 1 "$OUT"/sweeps/$group/*-s0/metrics.jsonl | grep -o '"optim/grad_norm": [^,]*' | sed "s/^/$group /"
+  done
+fi
+
 if $PYTHON -c 'import vllm' 2>/dev/null; then
   step "vLLM: weights, routes and log-probabilities are the trainer's"
   for numerics in bf16 fp8; do
@@ -29,7 +71,6 @@ if $PYTHON -c 'import vllm' 2>/dev/null; then
   step "vLLM: a run with R3, and one that sleeps while the trainer updates"
   $PYTHON -m minirl.cli run "${small[@]}" engine=vllm algo.routing=r3 num_mini_batches=4
   $PYTHON -m minirl.cli run "${small[@]}" engine=vllm engine.sleep=true seed=1
-  gpus=$($PYTHON -c 'import torch; print(torch.cuda.device_count())')
   ranks() { $PYTHON -m torch.distributed.run --standalone --nproc_per_node="$1" -m minirl.run "${small[@]}" engine=vllm "${@:2}"; }
   if [ "$gpus" -ge 2 ]; then
     step "vLLM: two ranks that share one engine, asleep during updates"
