@@ -14,15 +14,15 @@ ROOT = Path(__file__).resolve().parents[1]
 # From the ground up. A room imports itself and the floors below; rooms of one floor never see one another.
 FLOORS = (
     ("choices",),
-    ("config", "types", "exits"),
-    ("suggest", "algorithm_rules", "streams", "clock", "world", "record", "hub", "tables"),
+    ("config", "types"),
+    ("suggest", "exits", "algorithm_rules", "streams", "clock", "world", "record", "hub", "tables"),
     ("task_rules",),
     ("validate", "compose"),
     ("interfaces", "accounting", "batches"),
     ("algo", "metrics", "models"),
     ("identity",),
     ("policy", "engine", "tasks", "tracking", "grading"),
-    ("loop", "evaluate", "agreement", "watch", "signals", "lookout"),
+    ("loop", "evaluate", "agreement", "watch", "signals", "lookout", "balance"),
     ("sft",),
     ("coldstart",),
     ("run", "examine"),
