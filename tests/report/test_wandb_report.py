@@ -105,21 +105,26 @@ def test_cold_starts_have_a_report_of_their_own(cold: Path, tmp_path: Path, monk
     ]
 
 
-def test_it_is_saved_where_the_runs_are(cold: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "kind"), [(["--draft"], "runs/draft"), pytest.param([], "runs", marks=pytest.mark.slow)]
+)
+def test_it_is_saved_where_the_runs_are(cold: Path, words: list[str], kind: str) -> None:
     with serve() as server:
         server.runs["a run"] = StoredRun(facts={"project": "minirl"})
-        for words, kind in ((["--draft"], "runs/draft"), ([], "runs")):
-            done = command(server.address, "report", str(cold), "--wandb", *words)
-            assert done.returncode == 0, done.stderr
-            main, own = server.views[-2:]
-            assert {main["type"], own["type"]} == {kind}
-            assert (main["entityName"], main["projectName"]) == ("someone", "minirl")
-            assert main["displayName"] in own["displayName"]
-            addresses = [line for line in done.stdout.splitlines() if "/reports/" in line]
-            assert len(addresses) == 2
-            chosen = grids(json.loads(main["spec"]))[0]["runSets"][0]["project"]
-            assert (chosen["name"], chosen["entityName"]) == ("minirl", "someone")
-        server.faults = [*server.faults]
+        done = command(server.address, "report", str(cold), "--wandb", *words)
+        assert done.returncode == 0, done.stderr
+        main, own = server.views[-2:]
+        assert {main["type"], own["type"]} == {kind}
+        assert (main["entityName"], main["projectName"]) == ("someone", "minirl")
+        assert main["displayName"] in own["displayName"]
+        addresses = [line for line in done.stdout.splitlines() if "/reports/" in line]
+        assert len(addresses) == 2
+        chosen = grids(json.loads(main["spec"]))[0]["runSets"][0]["project"]
+        assert (chosen["name"], chosen["entityName"]) == ("minirl", "someone")
+
+
+@pytest.mark.slow
+def test_a_server_that_is_away_leaves_the_page(cold: Path) -> None:
     gone = command("http://127.0.0.1:9", "report", str(cold), "--wandb")
     assert gone.returncode == 1
     assert KEY not in gone.stderr

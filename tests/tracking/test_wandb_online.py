@@ -8,6 +8,8 @@ from wandb_files import offline_runs
 from wandb_server import KEY, Fault, Server, serve
 from wandb_store import same, written
 
+SLOW = pytest.mark.slow
+
 
 def arrived(server: Server, run: str = "0123456789-s2") -> list[dict]:
     """The history's figures, without W&B's own keys and media. The order and the steps are those of the server."""
@@ -40,7 +42,7 @@ def test_a_killed_run_goes_on_where_the_server_stopped_hearing_of_it(tmp_path: P
     assert run.endings == [0]
 
 
-@pytest.mark.parametrize("rewinds", [True, False])
+@pytest.mark.parametrize("rewinds", [True, pytest.param(False, marks=SLOW)])
 def test_rows_that_a_resumed_run_makes_again_are_on_the_server_once(tmp_path: Path, rewinds: bool) -> None:
     """The first process had sent rows 4 to 6, behind its checkpoint. A server that can is asked to drop them."""
     with serve() as server:
@@ -70,10 +72,10 @@ FAULTS = {
     "hangs": {"hang": True},
     "drops": {"drop": True},
 }
-SLOW = pytest.mark.slow
 
 
-@pytest.mark.parametrize("fault", ["401", *(pytest.param(name, marks=SLOW) for name in FAULTS if name != "401")])
+@SLOW
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_server_that_fails_from_the_start_costs_one_warning_and_no_row(tmp_path: Path, fault: str) -> None:
     with serve(Fault(".", **FAULTS[fault])) as server:
         told = online(tmp_path / "run", server.address, range(6), patience=IMPATIENT)
@@ -119,6 +121,7 @@ def test_a_server_that_vanishes_costs_one_warning_and_no_row(tmp_path: Path, fau
     refuse_key(told.folder, sent.stdout + sent.stderr)
 
 
+@SLOW
 def test_an_answer_that_is_lost_doubles_no_row(tmp_path: Path) -> None:
     """The server took two parcels and the connection broke before it could say so; a slow one after that."""
     with serve(Fault("file_stream", times=2, drop=True), Fault(".", times=6, delay=0.3)) as server:
@@ -127,7 +130,7 @@ def test_an_answer_that_is_lost_doubles_no_row(tmp_path: Path) -> None:
     assert same(arrived(server), written(told.folder))
 
 
-@pytest.mark.parametrize("ending", ["collapsed", "failed"])
+@pytest.mark.parametrize("ending", ["collapsed", pytest.param("failed", marks=SLOW)])
 def test_collapse_and_failure_raise_an_alert(tmp_path: Path, ending: str) -> None:
     level = -0.05 if ending == "collapsed" else 0.0
     with serve() as server:
@@ -152,6 +155,7 @@ def test_an_offline_run_is_sent_by_wandb_itself(tmp_path: Path) -> None:
     assert len([name for name in server.run.files if name.startswith("media/table/")]) == 4
 
 
+@SLOW
 def test_files_are_sent_where_they_are_asked_for(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     for name in ("checkpoints/8/weights.bin", "checkpoints/newest", "rollouts/0.jsonl"):
