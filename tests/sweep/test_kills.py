@@ -35,7 +35,7 @@ def start(folder: str = "killed") -> subprocess.Popen[bytes]:
     return subprocess.Popen([*words, *jobs], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
-def until(condition: Callable[[], object], process: subprocess.Popen[bytes], seconds: float = 120.0) -> bool:
+def until(condition: Callable[[], object], process: subprocess.Popen[bytes], seconds: float = 400.0) -> bool:
     """Whether it came true before the command ended by itself."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -69,7 +69,7 @@ def aimed(phase_: str, victim: str) -> str | None:
     finally:
         for name in ("aim", "held"):
             (SWEEP / name).unlink(missing_ok=True)
-    process.communicate(timeout=300)
+    process.communicate(timeout=900)
     return hit
 
 
@@ -91,13 +91,13 @@ def at_random(victim: str, chance: random.Random) -> str | None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    process.communicate(timeout=300)
+    process.communicate(timeout=900)
     return phase(alive[0].parent) if alive else None
 
 
 def unkilled() -> dict[str, list[dict[str, object]]]:
     process = start("whole")
-    output, _ = process.communicate(timeout=600)
+    output, _ = process.communicate(timeout=900)
     assert process.returncode == 0, output.decode()
     return {folder.name: rows(folder) for folder in Path("outputs/sweeps/whole").glob("*-s*")}
 
@@ -105,7 +105,7 @@ def unkilled() -> dict[str, list[dict[str, object]]]:
 def check(whole: dict[str, list[dict[str, object]]]) -> None:
     """The last command runs what is missing; then every cell has one result, and the metrics of the unkilled one."""
     process = start()
-    output, _ = process.communicate(timeout=600)
+    output, _ = process.communicate(timeout=900)
     assert process.returncode == 0, output.decode()
     assert Counter((SWEEP / "results.txt").read_text().split()) == dict.fromkeys(whole, 1)
     for name, expected in whole.items():
