@@ -22,7 +22,6 @@ from minirl.tracking.wandb_run import (
     require_key,
 )
 
-ARTIFACTS = {"checkpoint": "checkpoints", "rollouts": "rollouts"}  # tracker.artifacts: which folder of the run it is
 ENDINGS = {  # what is worth an alert
     State.collapsed: "collapsed",
     State.diverged: "diverged",
@@ -31,6 +30,18 @@ ENDINGS = {  # what is worth an alert
 }
 
 log = logging.getLogger(__name__)
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """Of those in FOLDER/checkpoints, which are named by their version."""
+    numbered = [path for path in folder.glob("checkpoints/*") if path.name.isdecimal()]
+    return max(numbered, key=lambda path: int(path.name), default=None)
+
+
+ARTIFACTS: dict[str, Callable[[Path], Path | None]] = {  # tracker.artifacts: which folder of the run is sent
+    "checkpoint": newest_checkpoint,
+    "rollouts": lambda folder: folder / "rollouts",
+}
 
 
 class WandbMirror:
@@ -94,7 +105,8 @@ class WandbMirror:
 
     def _finish(self, run: WandbRun, ending: State) -> None:
         for kind in self._tracker.artifacts:
-            if (folder := self._folder / ARTIFACTS[kind]).is_dir():
+            folder = ARTIFACTS[kind](self._folder)
+            if folder is not None and folder.is_dir():
                 run.artifact(kind, folder)
         if ending in ENDINGS:
             run.alert(f"{self._designation.name} {ENDINGS[ending]}", f"run.json in {self._folder} says why")

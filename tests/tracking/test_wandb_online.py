@@ -158,7 +158,7 @@ def test_an_offline_run_is_sent_by_wandb_itself(tmp_path: Path) -> None:
 @SLOW
 def test_files_are_sent_where_they_are_asked_for(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    for name in ("checkpoints/8/weights.bin", "checkpoints/newest", "rollouts/0.jsonl"):
+    for name in ("checkpoints/8/weights.bin", "checkpoints/16/weights.bin", "rollouts/0.jsonl"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
     with serve() as server:
@@ -166,7 +166,7 @@ def test_files_are_sent_where_they_are_asked_for(tmp_path: Path) -> None:
     kinds = {made["artifactTypeName"]: made for made in server.artifacts if made["artifactTypeName"] != "run_table"}
     assert kinds.keys() == {"rollouts", "checkpoint"}
     assert kinds["rollouts"]["files"] == {"0.jsonl": b"rollouts/0.jsonl"}
-    assert set(kinds["checkpoint"]["files"]) == {"8/weights.bin", "newest"}
+    assert kinds["checkpoint"]["files"] == {"weights.bin": b"checkpoints/16/weights.bin"}
 
 
 def test_what_cannot_be_sent_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
