@@ -180,7 +180,7 @@ def _cut(designation: Designation, tracker: TrackerConfig, version: int) -> str 
     import wandb
     from wandb.sdk.lib.service.service_connection import WandbApiFailedError
 
-    server = wandb.Api(timeout=INIT_SECONDS)._service_api  # what the library's own reports speak through
+    server = wandb.Api(timeout=int(INIT_SECONDS))._service_api  # what the library's own reports speak through
     place = {"project": tracker.project, "entity": tracker.entity}
     known = _rows_known(server.execute_graphql(HISTORY, variables=place | {"name": designation.id}))
     if known <= version:
