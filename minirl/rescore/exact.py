@@ -83,7 +83,7 @@ def enumerated(policy: FsdpPolicy, prompt: Prompt, *, eos: int, longest: int, fl
         level = grown
         if len(level) + len(tree.responses) > MOST_RESPONSES:
             raise ConfigError(
-                f"more than {MOST_RESPONSES} responses to one prompt are likelier than --floor {floor:g}: use a larger "
+                f"more than {MOST_RESPONSES} responses to one prompt are likelier than --exact {floor:g}: use a larger "
                 "one; the exact gradient is for small vocabularies and short answers"
             )
         if not level:

@@ -52,7 +52,7 @@ def figures(products: np.ndarray, *, seed: int) -> Figures:
         norm=norm[0],
         norm_error=norms.std(0, ddof=1),
         cosine=cosine[0],
-        cosine_error=np.nanstd(cosines, 0, ddof=1),
+        cosine_error=cosines.std(0, ddof=1),
         noise=np.sqrt(np.maximum(spread, 0.0)) / np.where(own > 0, np.sqrt(np.maximum(own, 0.0)), np.nan),
     )
 
