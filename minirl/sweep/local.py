@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,6 @@ from minirl.sweep.job import LOG, settle, work
 from minirl.sweep.launch import Job, Started
 from minirl.sweep.outcome import Ending, manner_of_death
 from minirl.sweep.processes import Child, Nursery, stop
-
-FIRST_PORT = 29400
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class LocalSite:
         else:
             cell.write(job.folder, self.task, job.config)
             batch = Batch(job.folder, self.processes, environment)
-            child = self.nursery.start(hold, batch, name, FIRST_PORT + slot)
+            child = self.nursery.start(hold, batch, name)
         self.taken[slot] = LocalRun(name, slot, child)
         return self.taken[slot]
 
@@ -82,9 +81,11 @@ class LocalSite:
         return True
 
 
-def hold(batch: Batch, name: str, port: int, answer: connection.Connection) -> None:
+def hold(batch: Batch, name: str, answer: connection.Connection) -> None:
     """A child that holds the ranks of one run. The ranks write the record; what they answer is passed on."""
     settle(batch.folder / LOG)
+    with socket.create_server(("localhost", 0)) as free:
+        port = free.getsockname()[1]
     batch.run(name, Place(port=port))
     said = cell.answer(batch.folder, name)
     if said is not None:

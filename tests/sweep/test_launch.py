@@ -135,6 +135,16 @@ def test_where_there_are_gpus_processes_are_fresh_and_each_slot_has_its_own(monk
     assert sorted(line.rpartition(" ")[2] for line in begun()) == ["6", "7"]
 
 
+@pytest.mark.slow
+def test_a_run_of_several_ranks_is_held_by_torchrun() -> None:
+    write_sweep(["tells its rank", "good"], [0])
+    code, output = finish(start("hydra.launcher.processes=2"))
+    assert code == 0, output
+    told = sorted(Path(record("tells its rank")["folder"]).glob("rank*.json"))
+    assert [json.loads(path.read_text())["WORLD_SIZE"] for path in told] == ["2", "2"]
+    assert set(states().values()) == {"finished"}
+
+
 def test_a_longer_horizon_goes_on_with_a_finished_run() -> None:
     write_sweep(["good"], [0])
     assert finish(start())[0] == 0
