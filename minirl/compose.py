@@ -13,6 +13,7 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -48,6 +49,9 @@ def register_schema() -> None:
     store = ConfigStore.instance()
     if "minirl_schema.yaml" not in store.repo:
         store.store(name="minirl_schema", node=Config, provider="minirl")
+    Plugins.instance()  # has other distributions register what they have, launchers of the same names as ours too:
+    for path in (conf_dir() / "hydra" / "launcher").glob("*.yaml"):
+        store.repo["hydra"]["launcher"].pop(path.name, None)  # Hydra would take it for the schema of our file
 
 
 def search_path(config_dirs: Sequence[Path]) -> list[str]:

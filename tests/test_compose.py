@@ -1,19 +1,23 @@
 """From overrides to a configuration: what composes, what a person is told, and that nothing is lost on the way."""
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.core.config_store import ConfigStore
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from minirl.compose import (
+    CONFIG_NAME,
     choices,
     compose,
     conf_dir,
     first_comment,
     groups,
+    hydra_session,
     load,
     override,
     read,
@@ -225,3 +229,12 @@ def test_words_of_the_schema_are_their_own_names() -> None:
         if isinstance(kind, type) and issubclass(kind, Enum):
             assert all(member.name == member.value for member in kind)
     assert Level("token") is Level.token
+
+
+def test_a_launcher_of_another_distribution_does_not_stand_in_for_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hydra would check our file against whatever is registered under its name."""
+    launchers = ConfigStore.instance().repo["hydra"]["launcher"]
+    monkeypatch.setitem(launchers, "ray.yaml", replace(launchers["basic.yaml"], name="ray.yaml"))
+    with hydra_session() as hydra:
+        chosen = hydra.compose_config(CONFIG_NAME, ["hydra/launcher=ray"], RunMode.MULTIRUN).hydra.launcher
+    assert chosen._target_ == "hydra_plugins.minirl_launcher.RayLauncher" and chosen.address is None
