@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from minirl.balance import balanced
 from minirl.clock import Clock
 from minirl.config import Routing
 from minirl.interfaces import Algorithm, Engine, Policy, Task, Tracker
@@ -109,6 +110,7 @@ def train(
             prompts = world.share(prompts, plan.num_mini_batches)
             rollouts = engine.generate(prompts, plan.sampling, plan.group_size)
             engine.rest()
+            prompts, rollouts = balanced(prompts, rollouts, plan.num_mini_batches, world)  # over the ranks, by length
         with clock("reward"):  # R(x, y), then A(x, y)
             rewards = grade(prompts, rollouts)
             advantages = algo.advantage(rewards, plan.group_size)

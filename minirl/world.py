@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import reduce
+from math import prod
 from typing import Any, TypeVar
 
 import torch
@@ -95,6 +96,15 @@ class World:
         received: list[Any] = [None]
         dist.scatter_object_list(received, None if values is None else list(values), src=0)
         return received[0]
+
+    def exchange(self, rows: Tensor, send: list[int], receive: list[int]) -> Tensor:
+        """send[r] rows of `rows`, in order, go to rank r; what arrives: receive[r] rows from each rank r, in order."""
+        sent = rows.to(self.device).contiguous()
+        width = sent.itemsize * prod(sent.shape[1:])
+        arrived = torch.empty(sum(receive) * width, dtype=torch.uint8, device=self.device)
+        sizes = ([count * width for count in counts] for counts in (receive, send))
+        dist.all_to_all_single(arrived, sent.view(-1).view(torch.uint8), *sizes)
+        return arrived.view(rows.dtype).view(sum(receive), *rows.shape[1:]).to(rows.device)
 
     def pool(self, statistics: Statistics) -> Statistics:
         """The statistics of all ranks together, on every rank."""

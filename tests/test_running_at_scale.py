@@ -32,7 +32,7 @@ def test_the_page_has_commands_of_every_kind():
 
 
 def by_cost(line: str):
-    """Each sweep at each scale composes in a test of its own (tests/sweep): here the launchers' words are what is new."""
+    """Sweeps compose at every scale in a test of their own (tests/sweep): here the launchers' words are new."""
     return pytest.param(line, marks=pytest.mark.slow) if "minirl sweep" in line and "cold_start" not in line else line
 
 

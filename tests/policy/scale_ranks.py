@@ -6,10 +6,11 @@ from pathlib import Path
 import torch
 from policy_cases import algorithm, gradients, model_config, policy, tiny_model, train_config
 
+from minirl.balance import balanced
 from minirl.models import stored
 from minirl.policy import checkpoint
 from minirl.policy.build import sharded
-from minirl.types import select
+from minirl.types import Prompt, select
 from minirl.world import World
 
 BUDGET = 20  # tokens of a micro-batch: several backward passes per update
@@ -49,6 +50,14 @@ def rank_main(rank: int, port: int, folder: Path) -> None:
     again.load(folder / "beside" / "1")
     again.update(mine, algo)
     keep("one_and_one", {name: value.clone() for name, value in again.parameters()})
+
+    skewed = torch.load(folder / "skewed.pt", weights_only=False)
+    groups = torch.arange(16).view(2, 2, 4)[:, rank]  # of each mini-batch this rank's four responses
+    given = select(skewed, groups.flatten())
+    prompts = [Prompt(int(position), (), None) for position in given.positions[::2]]
+    kept, arrived = balanced(prompts, given, 2, world)
+    assert [each.position for each in kept] == arrived.positions[::2].tolist()
+    keep("balanced", world.gather((given, arrived)))
 
     keep("loading", world.gather(loading(folder / "model", world)))
     world.leave()

@@ -23,9 +23,10 @@ from policy_cases import (
 )
 from scale_ranks import BUDGET, rank_main
 
+from minirl.balance import destinations
 from minirl.config import Routing
 from minirl.policy import checkpoint, saving
-from minirl.types import split
+from minirl.types import select, split
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +37,8 @@ def case(tmp_path_factory):
     trainer = policy(num_mini_batches=2)
     data = train_batch(batch, noisy_old(batch, trainer.recompute(batch, Routing.live), scale=0.3), algorithm())
     torch.save(data, folder / "inputs.pt")
+    by_length = batch.lengths.view(-1, 2).sum(1).argsort().view(2, 2, 2)  # of each mini-batch rank 1 has the longest
+    torch.save(select(batch, torch.stack([by_length * 2, by_length * 2 + 1], -1).flatten()), folder / "skewed.pt")
     tiny_model().to(torch.bfloat16).save_pretrained(folder / "model", max_shard_size="20KB")
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
@@ -80,6 +83,35 @@ def test_each_rank_reads_its_own_shards_and_no_others(case):
         assert held < 0.53 * total  # uneven rows: 13 words over two ranks
         assert equal(whole, expected)
     assert sum(read for read, _, _ in results["loading"]) == total / 2
+
+
+def by_position(batches):
+    """Every response of all ranks: (position, tokens, logprobs, mask, routes)."""
+    found = []
+    for batch in batches:
+        for i, (begin, end) in enumerate(zip(batch.cu_seqlens[:-1], batch.cu_seqlens[1:], strict=True)):
+            parts = (batch.tokens, batch.rollout_logprobs, batch.response_mask, batch.routes.experts)
+            found.append((int(batch.positions[i]), *(part[begin:end].tolist() for part in parts)))
+    return sorted(found)
+
+
+def test_groups_change_ranks_whole_within_their_mini_batch_and_level_the_tokens(case):
+    _, results = case
+    before, after = zip(*results["balanced"], strict=True)
+    assert by_position(before) == by_position(after)
+    for m in range(2):
+        given, kept = ([select(each, torch.arange(4) + 4 * m) for each in batches] for batches in (before, after))
+        assert by_position(given) == by_position(kept)
+    for batch in after:  # groups are whole: neighbours, two by two
+        assert len(batch) == 8 and (batch.positions.view(-1, 2).diff(dim=1) == 1).all()
+    (a, b), (c, d) = ([int(each.lengths.sum()) for each in batches] for batches in (before, after))
+    assert a + b == c + d and abs(c - d) < 0.5 * abs(a - b)
+
+
+def test_the_dearest_group_goes_first_and_every_rank_keeps_its_number():
+    """9 and 8 part; 2 joins 8, and 1 joins 9. What is level already stays where it is."""
+    assert destinations([[9, 8], [2, 1]], 1) == [[0, 1], [1, 0]]
+    assert destinations([[5, 1, 3, 2], [5, 1, 3, 2]], 2) == [[0, 0, 0, 0], [1, 1, 1, 1]]
 
 
 def live_bytes(trainer):
