@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from minirl.config import Advantage, AggregationKind, Anchor, Config, GroupFilter, Level, Region, Routing, Truncated
+from minirl.config import (
+    Advantage,
+    AggregationKind,
+    Anchor,
+    Config,
+    GroupFilter,
+    Level,
+    Outside,
+    Region,
+    Routing,
+    Truncated,
+)
 from minirl.recipes.recipe import (
     OFF,
     VANISHING,
@@ -12,7 +23,7 @@ from minirl.recipes.recipe import (
     num_batches,
     prompts_per_batch,
 )
-from minirl.recipes.weights import correction, has_no_bounds, is_cispo
+from minirl.recipes.weights import Correction, correction, has_no_bounds, is_cispo, is_whole
 
 VERSION = "0.9.1"
 ACTOR, ROLLOUT, CORRECTION = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.", "algorithm.rollout_correction."
@@ -78,19 +89,30 @@ def _advantage(config: Config, made: Recipe) -> None:
 
 
 def _weight(config: Config, made: Recipe) -> None:
-    staleness = config.algo.is_weight.staleness
-    if staleness.level == Level.sequence:  # the product over the response of pi_theta / mu, not clipped
+    staleness, product = config.algo.is_weight.staleness, config.algo.is_weight.product
+    if is_whole(config):
         made.set({"bypass_mode": True, "loss_type": "reinforce"}, CORRECTION)
-        made.note("bypass_mode takes mu for pi_old, so that the weight is the product of pi_theta / mu")
+        made.note("bypass_mode takes mu for pi_old, so that the weight and its bounds are those of pi_theta / mu")
+        _bounds(Correction(staleness.level, product.low, product.high, product.outside == Outside.zero), made)
+        return
+    if staleness.level == Level.sequence:
+        made.cannot(
+            "the product of pi_theta / pi_old over a response beside a trust region or a weight of another level"
+        )
     found = correction(config, made)
     if found is None:
         made.set({"rollout_is": None}, CORRECTION)
-        return
+    else:
+        _bounds(found, made)
+
+
+def _bounds(found: Correction, made: Recipe) -> None:
+    """verl's threshold: one number clamps from above, `low_high` zeroes what is outside."""
     threshold: float | str = OFF if found.high is None else found.high
     if found.zeroed:
         threshold = f"{VANISHING if found.low is None else found.low:g}_{threshold:g}"
     elif found.low is not None:
-        made.cannot(f"the lower clamp {found.low:g} of pi_old / mu: verl clamps from above only")
+        made.cannot(f"the lower clamp {found.low:g} of the weight: verl clamps from above only")
     if found.high is None:
         made.note(f"rollout_is_threshold={OFF:g} stands for no bound; verl clamps log ratios at 20 in any case")
     made.set(
@@ -101,7 +123,7 @@ def _weight(config: Config, made: Recipe) -> None:
 
 def _region(config: Config, made: Recipe) -> None:
     region, staleness = config.algo.trust_region, config.algo.is_weight.staleness
-    if staleness.level == Level.sequence:
+    if is_whole(config):
         return
     if is_cispo(config):
         low = 1.0 if staleness.low is None else 1 - staleness.low

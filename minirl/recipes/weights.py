@@ -61,3 +61,11 @@ def is_cispo(config: Config) -> bool:
     staleness = config.algo.is_weight.staleness
     clamped = not has_no_bounds(staleness) and staleness.outside == Outside.clamp
     return staleness.level == Level.token and clamped and config.algo.trust_region.kind == "none"
+
+
+def is_whole(config: Config) -> bool:
+    """One weight pi_theta / mu, per token or of the response, bounded as a whole if at all, and nothing masked."""
+    weight = config.algo.is_weight
+    unbounded = has_no_bounds(weight.staleness) and has_no_bounds(weight.discrepancy)
+    one_level = weight.staleness.level == weight.discrepancy.level in (Level.token, Level.sequence)
+    return one_level and unbounded and config.algo.trust_region.kind == "none"

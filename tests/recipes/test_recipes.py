@@ -52,7 +52,7 @@ def test_every_option_is_one_of_the_named_version(stack: str, configs: dict[tupl
 EXACT = {  # at N = 4; what is not here has something to say
     "verl": {
         "dr_grpo", "grpo", "grpo_mu", "gspo", "icepop", "mis", "reinforce", "sapo", "seq_is", "seq_tis", "tis", "cispo",
-        "geo_rs", "dppo_old",
+        "geo_rs", "minirl_no_clip", "dppo_old",
     },
     "trl": {"cispo", "dr_grpo", "grpo", "gspo", "icepop", "mis", "sapo", "seq_mis", "seq_tis", "tis"},
     "skyrl": {
@@ -110,7 +110,13 @@ SAID = {  # algo, stack -> options
         "vllm_importance_sampling_clip_max": 2.0,
     },
     ("gspo", "trl"): {"importance_sampling_level": "sequence", "loss_type": "grpo", "epsilon": 3e-4},
-    ("minirl_no_clip", "verl"): {"actor_rollout_ref.actor.clip_ratio_high": OFF},
+    ("minirl_no_clip", "verl"): {  # the cap is on the whole ratio, as in the paper
+        "algorithm.rollout_correction.bypass_mode": True,
+        "algorithm.rollout_correction.loss_type": "reinforce",
+        "algorithm.rollout_correction.rollout_is": "token",
+        "algorithm.rollout_correction.rollout_is_threshold": 5.0,
+    },
+    ("minirl_no_clip", "trl"): {"epsilon_high": OFF},
     ("dppo", "skyrl"): {"trainer.algorithm.policy_loss_type": "dppo", "trainer.algorithm.dppo.delta_low": 0.2},
 }
 

@@ -21,8 +21,8 @@ from algo_cases import algorithm, gradient, pack, prepared, spread
 
 pytestmark = pytest.mark.slow
 ALGOS = sorted(choices("algo"))
-EXACT_IN_VERL = ("cispo", "dppo_old", "dr_grpo", "geo_rs", "grpo", "gspo", "icepop", "mis", "reinforce", "sapo",
-                 "seq_tis", "tis")  # fmt: skip
+EXACT_IN_VERL = ("cispo", "dppo_old", "dr_grpo", "geo_rs", "grpo", "grpo_mu", "gspo", "icepop", "minirl_no_clip", "mis",
+                 "reinforce", "sapo", "seq_is", "seq_tis", "tis")  # fmt: skip
 
 
 def made(stack: str, algo: str) -> Recipe:
@@ -83,49 +83,70 @@ def test_the_recorded_names_are_those_of_the_package(stack: str, names: Any) -> 
     assert recorded(stack) == names()
 
 
-@pytest.mark.parametrize("algo", EXACT_IN_VERL)
-def test_verl_s_loss_under_the_recipe_has_our_gradient(algo: str) -> None:
-    """Float64, sixteen responses of four groups; every policy apart from the others, so that bounds bind."""
-    core_algos = pytest.importorskip("verl.trainer.ppo.core_algos")
-    from omegaconf import OmegaConf
+def policies(spread_of_ratios: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[int]]:
+    """Logprobs [16, 8] of mu, pi_old and pi_theta, each apart from the one before so that bounds bind, and lengths."""
+    random = np.random.default_rng(7)
+    mu = -random.exponential(1.5, (16, 8)) - 0.5
+    old = mu + spread_of_ratios * random.normal(size=mu.shape) * 10 ** random.uniform(-2, 0.0, (16, 1))
+    new = old + spread_of_ratios * random.normal(size=mu.shape) * 10 ** random.uniform(-2, 0.0, (16, 1))
+    first, second, third = (torch.tensor(np.minimum(one, -1e-3)) for one in (mu, old, new))
+    return first, second, third, random.integers(1, 9, 16).tolist()
+
+
+def verl_gradient(
+    recipe: Recipe, mu: torch.Tensor, old: torch.Tensor, new: torch.Tensor, mask: torch.Tensor, advantages: torch.Tensor
+) -> torch.Tensor:
+    """d loss / d log pi_theta [16, 8] of verl's own losses, called as its trainer calls them."""
+    from omegaconf import OmegaConf, open_dict
+    from verl.trainer.ppo import core_algos
     from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
     from verl.utils.config import omega_conf_to_dataclass
 
-    recipe = made("verl", algo)
     merged = OmegaConf.merge(verl_defaults("ppo_trainer"), OmegaConf.create(recipe.tree))
+    correction, mode = merged.algorithm.rollout_correction, merged.actor_rollout_ref.actor.policy_loss.loss_mode
     merged.actor_rollout_ref.actor.use_dynamic_bsz = True
+    weights, kept = None, mask
+    if correction.bypass_mode:
+        mode, old = "bypass_mode", mu
+        with open_dict(merged):
+            merged.actor_rollout_ref.actor.policy_loss.rollout_correction = correction
+    else:
+        spec = {key: value for key, value in correction.items() if key.startswith("rollout_")}
+        weights, kept, _ = compute_rollout_correction_and_rejection_mask(old, mu, mask, **spec)
     actor = omega_conf_to_dataclass(merged.actor_rollout_ref.actor)
     actor.global_batch_info["loss_scale_factor"] = actor.loss_scale_factor  # as verl's workers do
-
-    random = np.random.default_rng(7)
-    lengths = random.integers(1, 9, 16).tolist()
-    narrow = 1e-3 if algo in ("geo_rs", "gspo") else 1.0
-    mu = -random.exponential(1.5, (16, 8)) - 0.5
-    old = mu + narrow * random.normal(size=mu.shape) * 10 ** random.uniform(-2, -0.2, (16, 1))
-    new = old + narrow * random.normal(size=mu.shape) * 10 ** random.uniform(-2, -0.2, (16, 1))
-    mu, old, new = (torch.tensor(np.minimum(one, -1e-3)) for one in (mu, old, new))
-    mask = torch.arange(8) < torch.tensor(lengths)[:, None]
-    rewards = torch.tensor(random.integers(0, 2, 16), dtype=torch.float64)
-
-    algo_ours = algorithm(algo)
-    batch = pack(lengths, rollout_logprobs=mu[mask], old_logprobs=old[mask], rewards=rewards, group_size=4)
-    batch = prepared(algo_ours, batch)
-    ours, terms = gradient(algo_ours, batch, spread(new[mask], batch.rollouts.response_mask))
-    assert terms.is_weight[batch.rollouts.response_mask].std() > 0 or algo == "reinforce"
-
-    spec = {key: value for key, value in merged.algorithm.rollout_correction.items() if key.startswith("rollout_")}
-    weights, kept, _ = compute_rollout_correction_and_rejection_mask(old, mu, mask.double(), **spec)
     leaf = new.clone().requires_grad_()
-    loss, _ = core_algos.get_policy_loss_fn(actor.policy_loss.loss_mode)(
+    loss, _ = core_algos.get_policy_loss_fn(mode)(
         old_log_prob=old,
         log_prob=leaf,
-        advantages=batch.advantages[:, None].expand(16, 8),
+        advantages=advantages,
         response_mask=kept,
         loss_agg_mode=actor.loss_agg_mode,
         config=actor,
         rollout_is_weights=None if weights is None else weights.batch["rollout_is_weights"],
     )
-    theirs = torch.autograd.grad(loss, leaf)[0][mask]
-    mine = ours[batch.rollouts.response_mask]
+    return torch.autograd.grad(loss, leaf)[0]
+
+
+@pytest.mark.parametrize("algo", EXACT_IN_VERL)
+def test_verl_s_loss_under_the_recipe_has_our_gradient(algo: str) -> None:
+    """Float64, sixteen responses of four groups."""
+    pytest.importorskip("verl")
+    mu, old, new, lengths = policies({"geo_rs": 1e-3, "gspo": 1e-3, "cispo": 2.5, "minirl_no_clip": 2.5}.get(algo, 1.0))
+    mask = torch.arange(8) < torch.tensor(lengths)[:, None]
+    rewards = torch.tensor(np.random.default_rng(1).integers(0, 2, 16), dtype=torch.float64)
+    ours = algorithm(algo)
+    batch = pack(lengths, rollout_logprobs=mu[mask], old_logprobs=old[mask], rewards=rewards, group_size=4)
+    batch = prepared(ours, batch)
+    slope, terms = gradient(ours, batch, spread(new[mask], batch.rollouts.response_mask))
+    mine = slope[batch.rollouts.response_mask]
     assert mine.abs().max() > 0
-    assert theirs.tolist() == pytest.approx(mine.tolist(), rel=1e-6, abs=1e-9)
+    binding = {
+        "cispo": terms.capped,
+        "minirl_no_clip": terms.capped,
+        "grpo": terms.kept == 0,
+        "grpo_mu": terms.kept == 0,
+    }
+    assert algo not in binding or bool(binding[algo].any())
+    theirs = verl_gradient(made("verl", algo), mu, old, new, mask.double(), batch.advantages[:, None].expand(16, 8))
+    assert theirs[mask].tolist() == pytest.approx(mine.tolist(), rel=1e-6, abs=1e-9)
