@@ -1,13 +1,29 @@
 """Tasks of problems in files, small enough for a test, from a configuration as a person writes it."""
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
+from omegaconf import DictConfig, OmegaConf
 from tiny_chat import problem, save_rows, tokenizer
 
-from minirl.compose import load
+from minirl.compose import compose, groups, typed
+from minirl.config import Config
 from minirl.tasks.mathematics import MathTask, build
+
+composed = cache(lambda *choices: compose(choices))
+
+
+def configured(*words: str) -> Config:
+    """As `load`, with one composition per choice of groups instead of one per case."""
+    lines = [word.partition("=")[::2] for word in words]
+    cfg: DictConfig = composed(*(f"{key}={value}" for key, value in lines if key in groups())).copy()
+    for key, value in lines:
+        if key not in groups():
+            OmegaConf.update(cfg, key.lstrip("+"), yaml.safe_load(value), force_add=key.startswith("+"))
+    return typed(cfg)
 
 
 def folder_with_tokenizer(place: Path) -> Path:
@@ -31,7 +47,7 @@ def task_of(place: Path, rows: Sequence[dict[str, Any]], *overrides: str) -> Mat
         "task.grading.max_seconds=20",
         *overrides,
     ]
-    config = load(words)
+    config = configured(*words)
     return build(config.task, config.coldstart)
 
 

@@ -11,6 +11,7 @@ from answer_pairs import ASYMMETRIC, DIFFERENT, EQUAL, PAIRS
 
 from minirl.choices import AnswerFormat, GoldForm
 from minirl.config import GradingConfig
+from minirl.tasks.answers import number
 from minirl.tasks.grader import Grader
 from minirl.tasks.problems import Problem, gold_answer
 
@@ -62,12 +63,12 @@ def test_from_asyncio(table: tuple[Grader, list[tuple[str, str, float]]]) -> Non
     made, pairs = table
 
     async def inside_the_loop() -> list[tuple[str, str, float]]:
-        return scores(made, pairs)
+        return scores(made, pairs[::3])
 
     async def beside_the_loop() -> list[list[tuple[str, str, float]]]:
         return await asyncio.gather(*(asyncio.to_thread(scores, made, pairs[i::3]) for i in range(3)))
 
-    assert asyncio.run(inside_the_loop()) == pairs
+    assert asyncio.run(inside_the_loop()) == pairs[::3]
     assert asyncio.run(beside_the_loop()) == [pairs[i::3] for i in range(3)]
 
 
@@ -91,14 +92,15 @@ def real_answers() -> list[str]:
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="the data sets are not here")
 def test_every_real_gold_answer_is_worth_1_or_is_unreadable_for_a_reason() -> None:
-    """Also by the verifier itself, not only because the two texts are one."""
+    """What is no plain number also by the verifier itself, not only because the two texts are one."""
     made = grader("boxed")
     answers = real_answers()
     assert len(answers) > 600
-    unreadable = {answer: why for answer in answers if (why := made.verifiers.ask(reason=answer)) is not None}
+    unreadable = {answer: why for answer in answers if (why := made.reason(answer)) is not None}
     assert all(isinstance(why, str) and why for why in unreadable.values())
     assert len(unreadable) <= 0.01 * len(answers), unreadable
     for answer in answers:
         assert made.score(Problem("", answer), f"\\boxed{{{answer}}}") == 1.0, answer
-        assert answer in unreadable or made.verifiers.ask(gold=answer, answer=answer) is True, answer
+        if number(answer) is None and answer not in unreadable:
+            assert made.verifiers.ask(gold=answer, answer=answer) is True, answer
     made.verifiers.close()

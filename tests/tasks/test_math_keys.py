@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from math_tasks import MANY, questions, task_of
+from math_tasks import MANY, configured, questions, task_of
 from tiny_chat import SPECIAL, problem, save_rows, tokenizer, trace
 
-from minirl.compose import load
 from minirl.identity import coldstart_key, identity
 from minirl.tasks.mathematics import MathTask
 
@@ -41,7 +40,7 @@ def place(tmp_path: Path) -> Path:
         ("task.train.question", "other", tokens),
         ("task.train.answer", "plain", lambda task: [golds(task)]),
         ("task.train.gold", "whole", golds),
-        ("task.train.where", "{level: Level 2}", tokens),
+        ("task.train.where.level", "Level 2", tokens),
         ("task.eval_sets", "{x: {path: other.jsonl, question: problem, answer: solution, gold: boxed}}", None),
         ("task.chat.tokenizer", "other", tokens),
         ("task.chat.system", "Be brief.", tokens),
@@ -112,7 +111,7 @@ def test_the_content_of_its_files_is_what_a_run_is(place: Path, what: str) -> No
     words += [f"coldstart.traces.path={place}/traces.jsonl", "model.path=null", f"task.chat.tokenizer={place}/model"]
 
     def names() -> tuple[str, str]:
-        config = load(words)
+        config = configured(*words)
         return identity(config, "start"), coldstart_key(config)
 
     before = names()
