@@ -29,7 +29,7 @@ WIDTH = 116
 def export(folder: Path, stack: str, out: Path | None) -> tuple[str, Recipe]:
     """The snippet of the run in `folder`, written to `out` if that is given. Raises ConfigError."""
     if stack not in RECIPES:
-        raise ConfigError(f"--to {stack}: no such stack{did_you_mean(stack, RECIPES)}")
+        raise ConfigError(f"--to {stack}: no such stack{did_you_mean(stack, [*RECIPES, 'hf'])}")
     made = RECIPES[stack](read(folder / "config.yaml"))
     text = snippet(made, folder)
     if out is not None:

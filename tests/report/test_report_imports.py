@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from minirl.cli import app
 from minirl.config import ConfigError
 from minirl.report.compare import comparison
 from minirl.report.dictionary import ENTRIES, columns
@@ -215,6 +217,22 @@ def test_runs_of_two_stacks_are_compared_by_batch(tmp_path: Path) -> None:
     assert all(49 <= one.version <= 75 for one in partings)
     assert {one.metric for one in found.alarms[1]} >= {"mismatch/kl_k1"}
     assert found.alarms[0] == ()
+
+
+def test_the_command_takes_runs_and_logs(tmp_path: Path) -> None:
+    paths = [str(jsonl(tmp_path / f"{stack}.jsonl", rows_of(stack, 30))) for stack in ("verl", "slime", "trl")]
+    done = CliRunner().invoke(app, ["compare", *paths])
+    assert done.exit_code == 0, done.stderr
+    assert "Configurations of different stacks are not compared key by key." in done.stdout
+    assert "trl trl: its steps are updates, the axis is rollout batches" in done.stdout
+    assert re.search(r"^stack +verl +slime +trl$", done.stdout, re.M)
+    one = CliRunner().invoke(app, ["compare", paths[0]])
+    assert (one.exit_code, one.stderr) == (2, f"error: compare {paths[0]}: name two runs or more\n")
+    (tmp_path / "empty.csv").write_text("")
+    bad = CliRunner().invoke(app, ["compare", paths[0], str(tmp_path / "empty.csv")])
+    assert bad.exit_code == 2
+    assert bad.stderr.startswith(f"error: {tmp_path / 'empty.csv'} holds no numbers")
+    assert bad.stderr.count("\n") == 1
 
 
 def test_the_dictionary_page_is_up_to_date() -> None:
