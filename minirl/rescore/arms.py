@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from minirl.algo.algorithm import PolicyGradient, build
 from minirl.compose import choices, load
-from minirl.config import Config, ConfigError, Routing
+from minirl.config import AlgoConfig, Config, ConfigError, Routing
 from minirl.validate import num_experts, validate
 
 OWN = "the run's own"
 
 
-def algorithms(config: Config, arms: Sequence[str]) -> dict[str, PolicyGradient]:
+def choices_of(config: Config, arms: Sequence[str]) -> dict[str, AlgoConfig]:
     """The run's own algorithm first, then each arm by the words it was asked for with; without arms, every file of
     conf/algo. Raises ConfigError."""
-    found = {OWN: build(config.algo)}
-    for arm in arms or sorted(choices("algo")):
-        found[arm] = build(_composed(config, arm).algo)
-    return found
+    return {OWN: config.algo} | {arm: _composed(config, arm).algo for arm in arms or sorted(choices("algo"))}
+
+
+def algorithms(found: Mapping[str, AlgoConfig]) -> dict[str, PolicyGradient]:
+    return {name: build(algo) for name, algo in found.items()}
 
 
 def _composed(config: Config, arm: str) -> Config:
@@ -35,10 +37,12 @@ def _composed(config: Config, arm: str) -> Config:
     return other
 
 
-def same(found: Mapping[str, PolicyGradient]) -> dict[str, str]:
-    """arm -> the earlier arm that is the very same algorithm."""
+def same(found: Mapping[str, AlgoConfig]) -> dict[str, str]:
+    """arm -> the earlier arm that is the very same algorithm, whatever it is called."""
+    nameless = {name: replace(algo, name="") for name, algo in found.items()}
     names = list(found)
     earlier = {
-        name: [other for other in names[:place] if found[other] == found[name]] for place, name in enumerate(names)
+        name: [other for other in names[:place] if nameless[other] == nameless[name]]
+        for place, name in enumerate(names)
     }
     return {name: others[0] for name, others in earlier.items() if others}

@@ -15,7 +15,7 @@ from minirl.batches import find, load
 from minirl.compose import load as compose
 from minirl.compose import read
 from minirl.config import ConfigError
-from minirl.rescore.arms import algorithms, same
+from minirl.rescore.arms import algorithms, choices_of, same
 from minirl.rescore.exact import Exact, exact_gradient
 from minirl.rescore.plot import write_plot
 from minirl.rescore.probe import Probe, probe
@@ -42,7 +42,8 @@ def rescore(place: Path, arms: Sequence[str], *, floor: float | None, say: Calla
     folder = find(place)
     run, recorded = run_of(folder), load(folder)
     config = read(run / "config.yaml")
-    found = algorithms(config, arms)
+    chosen = choices_of(config, arms)
+    found = algorithms(chosen)
     with situation(recorded, run, found) as moment:
         refuse_what_cannot_be_held(moment, len(found))
         probes: dict[str, Probe] = {}
@@ -52,7 +53,7 @@ def rescore(place: Path, arms: Sequence[str], *, floor: float | None, say: Calla
         exact = None if floor is None else _exact(moment, floor, say)
     age = "as it sampled" if not moment.num_updates else f"{moment.num_updates} updates after it sampled"
     title = f"{folder}: {len(probes[next(iter(probes))].gradients)} prompts, the policy {age}"
-    return rescored(probes, exact, same(found), title=title, seed=config.seed)
+    return rescored(probes, exact, same(chosen), title=title, seed=config.seed)
 
 
 def _exact(moment: Situation, floor: float, say: Callable[[str], None]) -> Exact:
