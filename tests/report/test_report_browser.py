@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from headless_chromium import EXECUTABLE, Browser, browser
-from synthetic_sweep import Behaviour, write_sweep
+from synthetic_sweep import ARMS, Behaviour, write_sweep
 
 from minirl.report.claims import evaluate
 from minirl.report.page import page
@@ -84,6 +84,14 @@ def test_many_arms_with_long_names_fit_too(tab: Browser, tmp_path: Path) -> None
         tab.open(tmp_path / "index.html", width=width)
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
         assert all(plot["inside"] and plot["arms"] == 10 for plot in tab.evaluate(PLOTS))
+
+
+def test_a_page_without_curves_has_a_quiet_script(tab: Browser, tmp_path: Path) -> None:
+    missing = [(arm, seed) for arm in ARMS for seed in range(2)]
+    sweep = read_sweep(write_sweep(tmp_path / "nothing", seeds=range(2), missing=missing))
+    (tmp_path / "index.html").write_text(page(sweep, evaluate(sweep), now=0.0), encoding="utf-8")
+    tab.open(tmp_path / "index.html")
+    assert "No run has written a row yet." in tab.evaluate("document.body.innerText")
 
 
 def test_the_colour_scheme_is_followed(tab: Browser, path: Path) -> None:
