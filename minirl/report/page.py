@@ -94,6 +94,7 @@ def masthead(sweep: Sweep, judgements: Sequence[Judgement]) -> Markup:
         "verdicts": "Verdicts",
         "curves": "Curves",
         "numbers": "Numbers",
+        **({} if compared_starts(sweep, judgements) is None else {"coldstarts": "Cold starts"}),
         "arms": "Arms",
         "switches": "What differs",
         **({"routing": "Routing"} if has_routes(sweep) else {}),

@@ -122,7 +122,7 @@ def test_one_cold_start_is_no_comparison(tmp_path: Path) -> None:
 @pytest.mark.skipif(EXECUTABLE is None, reason="no Chromium here")
 def test_the_page_in_a_browser(sweep: Sweep, found: Comparison, tmp_path: Path) -> None:
     page = write_page(sweep, evaluate(sweep))
-    assert 'href="coldstarts.html"' in page.read_text("utf-8")
+    assert {'href="coldstarts.html"', 'href="#coldstarts"'} <= set(re.findall(r'href="[^"]+"', page.read_text("utf-8")))
     own = page.with_name("coldstarts.html")
     shown = {
         name: float(value)
