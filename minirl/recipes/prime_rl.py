@@ -6,7 +6,14 @@ The schema moves; the names here are those of packages/prime-rl-configs/src/prim
 from __future__ import annotations
 
 from minirl.config import Advantage, AggregationKind, Anchor, Config, GroupFilter, Level, Region, Routing, Truncated
-from minirl.recipes.recipe import Recipe, has_unbounded_product, max_norm, num_batches, responses_per_update
+from minirl.recipes.recipe import (
+    Recipe,
+    has_unbounded_product,
+    max_norm,
+    num_batches,
+    responses_per_update,
+    written,
+)
 from minirl.recipes.weights import has_no_bounds
 
 VERSION = "commit 12c8516875ad"
@@ -14,16 +21,14 @@ VERSION = "commit 12c8516875ad"
 
 def recipe(config: Config) -> Recipe:
     """The arm in prime-rl's words: exact for DPPO with token means, and said to be another method for the rest."""
-    made = Recipe("prime-rl", VERSION)
-    _loss(config, made)
-    _weight(config, made)
-    _rest(config, made)
-    _optimizer(config, made)
+    return written("prime-rl", VERSION, config, (_sizes, _loss, _weight, _rest, _optimizer))
+
+
+def _sizes(config: Config, made: Recipe) -> None:
     made.set({"trainer.max_steps": num_batches(config), "trainer.max_async_level": 0})
     rollouts = f"{responses_per_update(config)} rollouts a batch, {config.group_size} a problem"
     sampling = f"temperature {config.sampling.temperature:g}, {config.sampling.max_response_tokens} tokens"
     made.note(f"[orchestrator] has {rollouts}, {sampling}: set them there, the names differ between versions")
-    return made
 
 
 def _loss(config: Config, made: Recipe) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +46,14 @@ class Recipe:
                 place = place.setdefault(parent, {})
             place[leaf] = value
         return root
+
+
+def written(stack: str, version: str, config: Config, parts: Sequence[Callable[[Config, Recipe], None]]) -> Recipe:
+    """The recipe that the parts fill in, each from the choices of the arm that it knows."""
+    made = Recipe(stack, version)
+    for part in parts:
+        part(config, made)
+    return made
 
 
 def responses_per_update(config: Config) -> int:

@@ -11,6 +11,7 @@ from minirl.recipes.recipe import (
     max_norm,
     num_batches,
     prompts_per_batch,
+    written,
 )
 from minirl.recipes.weights import correction, has_no_bounds, is_cispo
 
@@ -28,16 +29,8 @@ AGGREGATIONS = {
 
 def recipe(config: Config) -> Recipe:
     """The arm in SkyRL's words."""
-    made = Recipe("SkyRL", VERSION)
-    _sizes(config, made)
-    _advantage(config, made)
-    _region(config, made)
-    _weight(config, made)
-    _rejection(config, made)
-    _aggregation(config, made)
-    _routing(config, made)
-    _optimizer(config, made)
-    return made
+    parts = (_sizes, _advantage, _region, _weight, _rejection, _aggregation, _routing, _optimizer)
+    return written("SkyRL", VERSION, config, parts)
 
 
 def _sizes(config: Config, made: Recipe) -> None:

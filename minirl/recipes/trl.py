@@ -9,6 +9,7 @@ from minirl.recipes.recipe import (
     leave_one_out_note,
     max_norm,
     responses_per_update,
+    written,
 )
 from minirl.recipes.weights import correction, has_no_bounds, is_cispo
 
@@ -23,17 +24,8 @@ AGGREGATIONS = {
 
 def recipe(config: Config) -> Recipe:
     """The arm in TRL's words."""
-    made = Recipe("TRL", VERSION)
-    _sizes(config, made)
-    _advantage(config, made)
-    _weight(config, made)
-    _region(config, made)
-    _aggregation(config, made)
-    _rejection(config, made)
-    _optimizer(config, made)
-    if config.algo.routing != Routing.live:
-        made.cannot(f"routing replay {config.algo.routing}: GRPOTrainer has none")
-    return made
+    parts = (_sizes, _advantage, _weight, _region, _aggregation, _rejection, _optimizer, _routing)
+    return written("TRL", VERSION, config, parts)
 
 
 def _sizes(config: Config, made: Recipe) -> None:
@@ -188,3 +180,8 @@ def _optimizer(config: Config, made: Recipe) -> None:
             f"the loss is the arm's divided by {constant:g}: max_grad_norm and adam_epsilon are divided too, so that "
             "every Adam step is the same"
         )
+
+
+def _routing(config: Config, made: Recipe) -> None:
+    if config.algo.routing != Routing.live:
+        made.cannot(f"routing replay {config.algo.routing}: GRPOTrainer has none")

@@ -22,6 +22,7 @@ from minirl.recipes.recipe import (
     max_norm,
     num_batches,
     prompts_per_batch,
+    written,
 )
 from minirl.recipes.weights import Correction, correction, has_no_bounds, is_cispo, is_whole
 
@@ -38,16 +39,8 @@ REJECTIONS = {Level.token: "token_k1", Level.sequence: "seq_sum_k1", Level.geome
 
 def recipe(config: Config) -> Recipe:
     """The arm in verl's words."""
-    made = Recipe("verl", VERSION)
-    _sizes(config, made)
-    _advantage(config, made)
-    _weight(config, made)
-    _region(config, made)
-    _rejection(config, made)
-    _aggregation(config, made)
-    _routing(config, made)
-    _optimizer(config, made)
-    return made
+    parts = (_sizes, _advantage, _weight, _region, _rejection, _aggregation, _routing, _optimizer)
+    return written("verl", VERSION, config, parts)
 
 
 def _sizes(config: Config, made: Recipe) -> None:
