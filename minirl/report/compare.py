@@ -44,12 +44,12 @@ def open_run(name: str, find: Callable[[str], Path]) -> Run:
 
 
 def siblings(run: Run) -> list[Run]:
-    """The runs of the same identity beside it, itself included; of an imported run, itself."""
+    """The run, then those of the same identity beside it; an imported run is alone."""
     identity = run.folder.name.rpartition("-s")[0]
     if not identity or "stack" in run.record:
         return [run]
-    folders = [path.parent for path in run.folder.parent.glob(f"{identity}-s*/run.json")]
-    return [run if folder == run.folder else read_run(folder) for folder in sorted(folders)] or [run]
+    folders = sorted(path.parent for path in run.folder.parent.glob(f"{identity}-s*/run.json"))
+    return [run, *(read_run(folder) for folder in folders if folder.resolve() != run.folder.resolve())]
 
 
 def comparison(runs: Sequence[Run]) -> Comparison:
@@ -57,7 +57,7 @@ def comparison(runs: Sequence[Run]) -> Comparison:
     counted = {STACKS[stack].counts for run in runs if (stack := run.record.get("stack")) is not None}
     in_batches = BATCHES in counted
     arms = [[on_batches(one) if in_batches else one for one in siblings(run)] for run in runs]
-    compared = [next(one for one in arm if one.folder == run.folder) for arm, run in zip(arms, runs, strict=True)]
+    compared = [arm[0] for arm in arms]
     return Comparison(
         runs=tuple(runs),
         axis=BATCHES if in_batches else UPDATES,
