@@ -57,7 +57,8 @@ def folder_of(name: str, key: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(name, allow_patterns=list(FETCHED)))
+        # weights in a folder of the repository (original/, onnx/) are the same ones in another format
+        return Path(snapshot_download(name, allow_patterns=list(FETCHED), ignore_patterns=["*/*"]))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(f"{key}={name}: not in the local cache and not to be had from the hub: {reason}") from error

@@ -74,7 +74,7 @@ def run(cfg: DictConfig, overrides: list[str]) -> State:
     try:
         say = print if world.rank == 0 else _silence
         start = coldstart.ensure(config, world, say)
-        content = content_hash(start)
+        content = world.gather(content_hash(start) if world.rank == 0 else "")[0]  # one rank reads it all
         name = identity(config, content)
         record = RunRecord(run_folder(config, name))
         for note in notes:

@@ -63,6 +63,7 @@ def test_weights_in_safetensors_and_no_program_are_fetched(cache, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name, **words: asked.update(words) or str(cache))
     assert hub.folder_of("org/moe", "model.path") == cache
     patterns = asked["allow_patterns"]
+    assert asked["ignore_patterns"] == ["*/*"]  # original/model.safetensors is the same model once more
     from fnmatch import fnmatch
 
     wanted = ("config.json", "model-00001-of-00002.safetensors", "model.safetensors.index.json", "tokenizer.json")
