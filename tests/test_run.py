@@ -112,6 +112,11 @@ def test_kill_then_repeat_gives_the_unkilled_metrics(outputs):
     assert (killed / "metrics.cut.jsonl").exists()
 
 
+def test_hydras_own_door_refuses_bad_input_in_one_line():
+    done = subprocess.run([sys.executable, "-m", "minirl.run", "algo=grop"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "error: algo=grop: no such algo; did you mean grpo?\n")
+
+
 def test_two_ranks_make_the_run_of_one(outputs):
     (outputs / "two").mkdir()
     (outputs / "two" / "coldstarts").symlink_to(outputs / "coldstarts")

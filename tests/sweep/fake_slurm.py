@@ -94,7 +94,7 @@ def srun(*words: str) -> int:
     options = dict(pairwise(words[:begin]))
     job, count = STATE / os.environ["SLURM_JOB_ID"], int(os.environ["SLURM_NTASKS"])
     each = count // int(os.environ["SLURM_JOB_NUM_NODES"])
-    tasks = []
+    started = []
     with ExitStack() as files:
         for rank in range(count):
             place = {"PROCID": rank, "NODEID": rank // each, "LOCALID": rank % each}
@@ -103,9 +103,9 @@ def srun(*words: str) -> int:
                 name = options[option].replace("%j", job.name).replace("%t", str(rank))
                 streams[stream] = files.enter_context(Path(name).open("ab"))
             environment = os.environ | {f"SLURM_{name}": str(value) for name, value in place.items()}
-            tasks.append(subprocess.Popen(words[begin:], env=environment, start_new_session=True, **streams))
-        (job / "tasks").write_text(" ".join(str(task.pid) for task in tasks))
-        return max(abs(task.wait()) for task in tasks)
+            started.append(subprocess.Popen(words[begin:], env=environment, start_new_session=True, **streams))
+        (job / "tasks").write_text(" ".join(str(task.pid) for task in started))
+        return max(abs(task.wait()) for task in started)
 
 
 def sacct(*words: str) -> None:
@@ -116,14 +116,17 @@ def sacct(*words: str) -> None:
 
 
 def scontrol(verb: str, number: str) -> None:
+    """Ends the job's tasks on all nodes; `control` begins the next turn when they are gone."""
     assert verb == "requeue"
     (STATE / number / "requeue").touch()
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.Popen([sys.executable, "-S", __file__, "end", number], start_new_session=True, **quiet)
 
 
 def scancel(*words: str) -> None:
     number = next(word for word in words if word.isdecimal())
     if "--signal" in words:
-        tell(number, getattr(signal, f"SIG{words[words.index('--signal') + 1].removeprefix('SIG')}"))
+        tell(tasks(number), getattr(signal, f"SIG{words[words.index('--signal') + 1].removeprefix('SIG')}"))
         return
     (STATE / number / "state").write_text("CANCELLED")
     end(number)
@@ -135,19 +138,25 @@ def preempt(number: str) -> None:
 
 
 def end(number: str) -> None:
-    """SIGTERM, then SIGKILL to what is left of it, whatever it started."""
-    tell(number, signal.SIGTERM)
+    """SIGTERM, then SIGKILL to those that are left."""
+    pids = tasks(number)
+    tell(pids, signal.SIGTERM)
     deadline = time.monotonic() + GRACE_SECONDS
-    while time.monotonic() < deadline and tell(number, 0):
+    while time.monotonic() < deadline and tell(pids, 0):
         time.sleep(0.1)
-    tell(number, signal.SIGKILL)
+    tell(pids, signal.SIGKILL)
 
 
-def tell(number: str, what: int) -> bool:
-    """Sends a signal to the job's tasks; whether any is there."""
+def tasks(number: str) -> list[int]:
+    """The processes that srun has started in this turn."""
     path = STATE / number / "tasks"
+    return list(map(int, path.read_text().split())) if path.exists() else []
+
+
+def tell(pids: list[int], what: int) -> bool:
+    """Sends a signal to them; whether any is there."""
     there = False
-    for pid in map(int, path.read_text().split() if path.exists() else ()):
+    for pid in pids:
         try:
             os.kill(pid, what)
             there = True

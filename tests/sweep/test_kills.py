@@ -20,7 +20,9 @@ from small_runs import SMALL, rows
 
 SWEEP = Path("outputs/sweeps/killed")
 RUN, COMMAND, BOTH = "run", "command", "both"
-SIZES = ["num_updates=6", "eval.every=2", "train.checkpoint_every=2", "num_mini_batches=2"]
+FAIL_FAST = "hydra.launcher.fail_fast=true"
+NUM_UPDATES = 12
+SIZES = [f"num_updates={NUM_UPDATES}", "eval.every=2", "train.checkpoint_every=2", "num_mini_batches=2"]
 
 
 def write_sweep(seeds: int) -> None:
@@ -28,11 +30,10 @@ def write_sweep(seeds: int) -> None:
     Path("killed.yaml").write_text(json.dumps({"base": [*SMALL, *SIZES], "arms": arms, "seeds": list(range(seeds))}))
 
 
-def start(folder: str = "killed") -> subprocess.Popen[bytes]:
-    """In a session of its own, so that the fork server is known by it too."""
+def start(*options: str, folder: str = "killed") -> subprocess.Popen[bytes]:
     words = [sys.executable, phase_task.__file__, "hydra.sweeper.file=killed.yaml", f"run.group={folder}"]
     jobs = ["hydra.launcher.jobs=1", "run.device=cpu"]
-    return subprocess.Popen([*words, *jobs], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return subprocess.Popen([*words, *jobs, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 def until(condition: Callable[[], object], process: subprocess.Popen[bytes], seconds: float = 400.0) -> bool:
@@ -54,7 +55,7 @@ def phase(folder: Path) -> str:
 def aimed(phase_: str, victim: str) -> str | None:
     """Kills the victim while something is held in the phase; the phase, None if nothing came there."""
     (SWEEP / "aim").write_text(phase_)
-    process = start()
+    process = start(FAIL_FAST)  # a killed run leaves work for the next command
     try:
         if not until((SWEEP / "held").exists, process):
             return None
@@ -81,11 +82,11 @@ def gone(pid: int) -> bool:
 
 
 def at_random(victim: str, chance: random.Random) -> str | None:
-    """Kills the victim at any time after the command's start; where the run was, if there was one."""
-    process = start()
+    """Kills the victim at any time after a run has begun; where the run was, if there was one just then."""
+    process = start(FAIL_FAST)
     files = lambda: [path for path in SWEEP.glob("*/phase") if not gone(int(path.read_text().split()[0]))]  # noqa: E731
     until(files, process)
-    time.sleep(chance.uniform(0.0, 4.0))
+    time.sleep(chance.uniform(0.0, 2.0))
     alive, pids = files(), [process.pid] if victim != RUN else []
     pids += [int(path.read_text().split()[0]) for path in alive] if victim != COMMAND else []
     for pid in pids:
@@ -96,7 +97,7 @@ def at_random(victim: str, chance: random.Random) -> str | None:
 
 
 def unkilled() -> dict[str, list[dict[str, object]]]:
-    process = start("whole")
+    process = start(folder="whole")
     output, _ = process.communicate(timeout=900)
     assert process.returncode == 0, output.decode()
     return {folder.name: rows(folder) for folder in Path("outputs/sweeps/whole").glob("*-s*")}
@@ -109,7 +110,7 @@ def check(whole: dict[str, list[dict[str, object]]]) -> None:
     assert process.returncode == 0, output.decode()
     assert Counter((SWEEP / "results.txt").read_text().split()) == dict.fromkeys(whole, 1)
     for name, expected in whole.items():
-        assert [row["version"] for row in rows(SWEEP / name)] == list(range(7))
+        assert [row["version"] for row in rows(SWEEP / name)] == list(range(NUM_UPDATES + 1))
         assert rows(SWEEP / name) == expected
         assert not list((SWEEP / name / "checkpoints").glob("*.unfinished"))
 
@@ -133,12 +134,16 @@ def test_what_is_killed_is_run_to_its_end_and_no_more() -> None:
 @pytest.mark.slow
 def test_twenty_kills_in_every_phase() -> None:
     """Of a run, of the command, of both; ten in a known phase, ten at any time."""
-    write_sweep(seeds=3)
+    write_sweep(seeds=4)
     whole = unkilled()
-    plan = [(each, victim) for each in PHASES for victim in (RUN, COMMAND, BOTH)]
-    hits = [aimed(*each) for each in plan] + [aimed(BETWEEN, COMMAND)]
-    assert Counter(hits) == {ROLLOUT: 3, UPDATE: 3, SAVE: 3, BETWEEN: 1}
+    plan = [(BETWEEN, COMMAND), *((each, victim) for victim in (BOTH, COMMAND, RUN) for each in PHASES)]
+    hits = []
+    for each in plan:
+        hits.append(aimed(*each))
+        print("aimed at", *each, "hit", hits[-1], flush=True)
+    assert Counter(hits) == {BETWEEN: 1, ROLLOUT: 3, UPDATE: 3, SAVE: 3}
     chance = random.Random(5)
-    victims = [RUN, COMMAND, BOTH, RUN, COMMAND, BOTH, RUN, COMMAND, BOTH, COMMAND]
-    print("at any time:", Counter(at_random(victim, chance) for victim in victims))
+    for victim in [RUN, COMMAND, BOTH] * 3 + [COMMAND]:
+        print("at any time:", victim, "hit", at_random(victim, chance), flush=True)
+    assert len(set((SWEEP / "results.txt").read_text().split())) < len(whole)  # there was work until the last kill
     check(whole)

@@ -145,6 +145,18 @@ def test_a_run_of_several_ranks_is_held_by_torchrun() -> None:
     assert set(states().values()) == {"finished"}
 
 
+def test_a_told_command_ends_and_its_hint_names_its_outputs() -> None:
+    """SIGTERM, as a scheduler sends it to an allocation in which the sweep runs."""
+    write_sweep(["leaves when asked"], [0])
+    process = start("run.outputs=my results")
+    until(lambda: list(Path("my results").glob("sweeps/stub/starts.txt")))
+    process.send_signal(signal.SIGTERM)
+    code, output = finish(process)
+    assert code == 130 and "stopping: every run finishes its step" in output and "1 interrupted" in output
+    code, output = finish(start("run.outputs=my results"))
+    assert code == 0 and "next: minirl report stub --outputs 'my results'" in output, output
+
+
 def test_a_longer_horizon_goes_on_with_a_finished_run() -> None:
     write_sweep(["good"], [0])
     assert finish(start())[0] == 0
