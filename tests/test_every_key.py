@@ -5,12 +5,12 @@ weights of a model or in the record of a short cold start; keys of the infrastru
 """
 
 import json
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
 import torch
 from keys_seen_elsewhere import SEEN_ELSEWHERE
+from schema_leaves import leaves
 from small_runs import SMALL, rows, start
 
 from minirl import coldstart
@@ -20,6 +20,7 @@ from minirl.identity import identity
 from minirl.metrics.collapse import collapse
 from minirl.models.load import build as build_model
 from minirl.record import RunRecord, State
+from minirl.sft import Probe
 from minirl.tasks.registry import build as build_task
 from minirl.world import World
 
@@ -139,20 +140,6 @@ SEEN_BELOW = {
 }
 
 
-def leaves(kind, prefix=""):
-    from typing import get_args, get_type_hints
-
-    hints = get_type_hints(kind)
-    for spec in fields(kind):
-        hint = hints[spec.name]
-        # a part that may be null has keys of its own; those of a mapping's entries are those of one of them
-        parts = [part for part in (hint, *get_args(hint)) if is_dataclass(part)] if "dict" not in str(hint) else []
-        if parts:
-            yield from leaves(parts[0], f"{prefix}{spec.name}.")
-        else:
-            yield f"{prefix}{spec.name}"
-
-
 def test_every_key_has_its_test():
     covered = RUN.keys() | MODEL.keys() | COLDSTART.keys() | SEEN_BELOW.keys() | SEEN_ELSEWHERE.keys()
     assert {name for name in leaves(Config) if not name.startswith("algo.")} == covered
@@ -206,8 +193,10 @@ def test_the_cold_start_changes(name, tmp_path):
 
 def test_the_accuracy_of_a_cold_start_is_measured_on_so_many_problems(tmp_path, monkeypatch):
     asked = []
-    original = coldstart.Course.accuracy
-    monkeypatch.setattr(coldstart.Course, "accuracy", lambda self: asked.append(self.num_problems) or original(self))
+    original = Probe.accuracy
+    monkeypatch.setattr(
+        Probe, "accuracy", lambda self, policy: asked.append(self.num_problems) or original(self, policy)
+    )
     course(tmp_path, "coldstart.eval_problems=9")
     assert set(asked) == {9}
 
