@@ -15,8 +15,10 @@ from minirl.config import ConfigError
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 CONFIG = "config.json"
 # weights, their index, the configuration and the tokenizer: nothing that is a program
-FETCHED = ("*.safetensors", "*.safetensors.index.json", CONFIG, "generation_config.json", "tokenizer*", "*.txt")
-FETCHED += ("vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json", "chat_template*")
+FETCHED = (
+    *("*.safetensors", "*.safetensors.index.json", CONFIG, "generation_config.json", "tokenizer*", "*.txt"),
+    *("vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json", "chat_template*"),
+)
 
 
 def is_folder(name: str) -> bool:

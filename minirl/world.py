@@ -102,8 +102,8 @@ class World:
         sent = rows.to(self.device).contiguous()
         width = sent.itemsize * prod(sent.shape[1:])
         arrived = torch.empty(sum(receive) * width, dtype=torch.uint8, device=self.device)
-        sizes = ([count * width for count in counts] for counts in (receive, send))
-        dist.all_to_all_single(arrived, sent.view(-1).view(torch.uint8), *sizes)
+        into, out = ([count * width for count in counts] for counts in (receive, send))
+        dist.all_to_all_single(arrived, sent.view(-1).view(torch.uint8), into, out)
         return arrived.view(rows.dtype).view(sum(receive), *rows.shape[1:]).to(rows.device)
 
     def pool(self, statistics: Statistics) -> Statistics:

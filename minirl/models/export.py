@@ -24,8 +24,10 @@ from minirl.models.stored import DTYPES, INDEX, SINGLE, stored_tensors
 
 MAX_FILE_BYTES = 5_000_000_000  # as published folders have it
 # what a folder holds beside weights and config, and a person wants with them
-COMPANIONS = ("generation_config.json", "tokenizer*", "vocab.json", "merges.txt", "special_tokens_map.json")
-COMPANIONS += ("added_tokens.json", "chat_template*")
+COMPANIONS = (
+    *("generation_config.json", "tokenizer*", "vocab.json", "merges.txt"),
+    *("special_tokens_map.json", "added_tokens.json", "chat_template*"),
+)
 
 
 def write_folder(
@@ -97,7 +99,7 @@ def write_files(tensors: Iterable[tuple[str, Tensor]], folder: Path, *, max_byte
     if len(places) == 1:
         (folder / "0.draft").rename(folder / SINGLE)
         return
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for number, held in enumerate(places):
         name = f"model-{number + 1:05}-of-{len(places):05}.safetensors"
         (folder / f"{number}.draft").rename(folder / name)

@@ -39,7 +39,7 @@ def parameters_on_meta() -> Iterator[None]:
         if parameter is not None and not parameter.is_meta:  # one that is there already is being tied
             module._parameters[name] = nn.Parameter(parameter.to("meta"), parameter.requires_grad)
 
-    nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign]
+    nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:

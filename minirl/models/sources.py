@@ -77,7 +77,8 @@ class Converted:
     def whole(self) -> Tensor:
         converter = deepcopy(self.converter)
         for key, pattern, each in self.stored:
-            converter.add_tensor(self.name, key, pattern, each.rows(0, each.shape[0] if each.shape else 1))
+            values: Any = each.rows(0, each.shape[0] if each.shape else 1)
+            converter.add_tensor(self.name, key, pattern, values)
         value: Any = converter.convert(self.name, model=self.model, config=self.model.config)[self.name]
         return value[0] if isinstance(value, list) else value
 

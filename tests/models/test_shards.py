@@ -8,6 +8,7 @@ import torch
 from moe_families import LAYOUTS, SIZES, family_model, sequences
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Qwen3_5MoeConfig, Qwen3_5MoeForConditionalGeneration, Qwen3Config
+from transformers.core_model_loading import Concatenate, WeightConverter
 
 from minirl.config import ConfigError
 from minirl.models import stored
@@ -15,7 +16,7 @@ from minirl.models.export import write_files, write_folder
 from minirl.models.load import folder_config, initialised, loaded
 from minirl.models.outline import materialise, without_weights
 from minirl.models.shards import distinct, fill
-from minirl.models.sources import Stacked, sources
+from minirl.models.sources import Converted, Stacked, source, sources
 from minirl.models.stored import stored_tensors
 from minirl.models.tape import RoutingTape
 
@@ -115,6 +116,18 @@ def test_rows_of_stacked_experts_touch_no_other_expert(folder, monkeypatch):
     expected = family_model("qwen3_moe").model.layers[1].mlp.experts.gate_up_proj
     assert torch.equal(found.rows(2, 4), expected[2:4]) and sum(read) == 2 * 24 * 16 * 4
     assert found.rows(3, 3).shape == (0, 24, 16)
+
+
+def test_what_is_put_together_in_another_way_is_put_together_by_transformers(tmp_path):
+    """Not stacked experts: two stored matrices, one below the other."""
+    parts = {"layer.q.weight": torch.arange(6.0).view(2, 3), "layer.k.weight": torch.ones(1, 3)}
+    save_file(parts, tmp_path / "model.safetensors")
+    held = stored_tensors(tmp_path)
+    converter = WeightConverter(["layer.q.weight", "layer.k.weight"], "layer.qk.weight", [Concatenate(dim=0)])
+    keys = [(name, name) for name in parts]
+    found = source("layer.qk.weight", keys, dict.fromkeys(parts, converter), held, family_model("olmoe"))
+    assert isinstance(found, Converted) and found.shape == (3, 3)
+    assert torch.equal(found.rows(1, 3), torch.cat(list(parts.values()))[1:3])
 
 
 def test_the_language_model_of_a_model_that_also_sees(tmp_path):
