@@ -219,7 +219,7 @@ def test_nobody_waits_for_wandb(tmp_path: Path, plain: Config, monkeypatch: pyte
 
 @pytest.mark.parametrize(
     ("key", "message"),
-    [("", "set WANDB_API_KEY, or take tracker.mode=offline"), ("too-short", "tracker.mode=online: API key")],
+    [("", "set WANDB_API_KEY, or take tracker.mode=offline"), ("too-short", "tracker.mode=online: WANDB_API_KEY invalid")],
 )
 def test_online_without_a_usable_key_is_bad_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, message: str
