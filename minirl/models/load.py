@@ -20,7 +20,8 @@ from minirl.config import ConfigError, ModelConfig
 from minirl.hub import folder_of, is_hub_id
 from minirl.models.experts import IMPLEMENTATION
 from minirl.models.families.registry import is_mixture, router_family
-from minirl.models.outline import without_weights
+from minirl.models.outline import materialise, without_weights
+from minirl.models.shards import fill
 from minirl.models.stored import weight_files
 from minirl.streams import stream_key
 from minirl.validate import experts_in
@@ -147,21 +148,8 @@ def initialised(config: PreTrainedConfig) -> PreTrainedModel:
 
 
 def loaded(config: PreTrainedConfig, folder: Path) -> PreTrainedModel:
-    """The folder's weights, from safetensors only; refuses a folder that leaves a weight to chance."""
-    weight_files(folder)
-    result: Any = AutoModelForCausalLM.from_pretrained(
-        folder,
-        config=config,
-        use_safetensors=True,
-        trust_remote_code=False,
-        local_files_only=True,
-        output_loading_info=True,
-        **implementations(config),
-    )
-    model, report = result
-    for kind in ("missing_keys", "mismatched_keys", "unexpected_keys"):
-        if report[kind]:
-            raise ConfigError(
-                f"{folder}: {kind.replace('_', ' ')} in its weights: {', '.join(map(str, sorted(report[kind])[:3]))}"
-            )
+    """The whole model on the CPU, with the folder's weights, from safetensors only."""
+    model = without_weights(lambda: initialised(config))
+    materialise(model, torch.device("cpu"))
+    fill(model, folder)
     return model

@@ -13,21 +13,22 @@ from transformers.core_model_loading import Concatenate, WeightConverter
 from minirl.config import ConfigError
 from minirl.models import stored
 from minirl.models.export import write_files, write_folder
-from minirl.models.load import folder_config, initialised, loaded
+from minirl.models.load import folder_config, implementations, initialised, loaded
 from minirl.models.outline import materialise, without_weights
-from minirl.models.shards import distinct, fill
+from minirl.models.shards import distinct
 from minirl.models.sources import Converted, Stacked, source, sources
 from minirl.models.stored import stored_tensors
 from minirl.models.tape import RoutingTape
 
 
 def from_rows(folder):
-    """The model of a folder, read by `fill` into an outline."""
+    return loaded(folder_config(folder, "model.path"), folder).eval()
+
+
+def stock(folder):
+    """The same by transformers alone."""
     config = folder_config(folder, "model.path")
-    model = without_weights(lambda: initialised(config)).eval()
-    materialise(model, torch.device("cpu"))
-    fill(model, folder)
-    return model
+    return AutoModelForCausalLM.from_pretrained(folder, config=config, **implementations(config)).eval()
 
 
 def same(left, right):
@@ -56,7 +57,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize("layout", [*LAYOUTS, "tied"])
 def test_rows_make_the_model_that_from_pretrained_makes(layout, tmp_path):
     made(layout).save_pretrained(tmp_path, max_shard_size="20KB")
-    read, expected = from_rows(tmp_path), loaded(folder_config(tmp_path, "model.path"), tmp_path).eval()
+    read, expected = from_rows(tmp_path), stock(tmp_path)
     assert same(read, expected)
     with torch.no_grad():
         torch.testing.assert_close(read(sequences()).logits, expected(sequences()).logits)
@@ -97,11 +98,11 @@ def test_a_written_folder_has_the_names_and_precision_of_the_one_it_came_from(la
     )
     assert before.keys() == after.keys()
     assert all(after[name].dtype == value.dtype and torch.equal(after[name], value) for name, value in before.items())
-    stock, again = (
+    before, after = (
         AutoModelForCausalLM.from_pretrained(tmp_path / place, dtype=torch.float32).eval() for place in ("from", "to")
     )
     with torch.no_grad():
-        assert torch.equal(stock(sequences()).logits, again(sequences()).logits)
+        assert torch.equal(before(sequences()).logits, after(sequences()).logits)
 
 
 def test_rows_of_stacked_experts_touch_no_other_expert(folder, monkeypatch):
