@@ -51,12 +51,14 @@ class Measurement:
         """The rows of the problems at positions start, start + 1, ..., a chunk at a time; the same on all ranks."""
         number = len(self.task.train)
         for first in range(start, number, self.chunk):
-            prompts = self.task.prompts(first, min(self.chunk, number - first), self.sampling.seed)
+            # whole chunks, so that no rank of a shared engine is without prompts: what is beyond the last is put aside
+            prompts = self.task.prompts(first, self.chunk, self.sampling.seed)
             outcomes = sampled_outcomes(
                 self.task, self.engine, prompts, self.sampling, num_samples=self.num_samples, world=self.world
             )
             refuse_broken_verifier(outcomes, max_error_rate=self.max_error_rate)
-            yield [row(prompt, outcome) for prompt, outcome in zip(prompts, outcomes, strict=True)]
+            rows = [row(prompt, outcome) for prompt, outcome in zip(prompts, outcomes, strict=True)]
+            yield rows[: number - first]
 
 
 def row(prompt: Prompt, outcome: Tensor) -> dict[str, Any]:

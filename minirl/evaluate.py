@@ -57,6 +57,12 @@ class Evaluator:
                 raise ConfigError(
                     f"eval.num_problems={cfg.eval.num_problems}: {len(part)} of set {name}; a standard error needs 2"
                 )
+        number = sum(map(len, sets.values()))
+        if cfg.eval.numerics is None and number < world.size:
+            raise ConfigError(
+                f"eval.num_problems={cfg.eval.num_problems} eval.numerics=null: {number} problems leave some of "
+                f"{world.size} ranks without any, and their engines wait for one another; use {world.size} or more"
+            )
         return cls(
             task=task,
             engine=rollouts() if cfg.eval.numerics is None else own_engine(cfg, task, model(), world),

@@ -104,7 +104,10 @@ def examine(config: Config, checkpoint: Path | None) -> Examined:
         designation = of_evaluation(config, table.stem, {} if run is None else RunRecord(run).read())
         tracker = build_aside(config, table.with_suffix(""), designation, world.rank)
         tracker.truncate(version)
-        outcomes = evaluator.outcomes(found.policy)
+        try:
+            outcomes = evaluator.outcomes(found.policy)
+        finally:
+            evaluator.engine.close()
         evaluator.save(outcomes, version, table)
         tracker.write(version, figures_of_sets(outcomes))
         tracker.close(State.finished)

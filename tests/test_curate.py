@@ -98,6 +98,14 @@ def test_a_killed_measurement_goes_on_where_it_was(words, engine, tmp_path) -> N
     assert engine == [], "all is measured"
 
 
+def test_the_last_chunk_is_a_whole_one_and_no_problem_is_counted_twice(words, engine, tmp_path) -> None:
+    """Ranks that share an engine must all have prompts, whatever the number of problems."""
+    curate(load([*words, ERRORS, "prompts_per_mini_batch=5"]), tmp_path / "kept.jsonl", str)
+    assert [len(part) for part in engine] == [5, 5, 5]
+    rows = [json.loads(line) for line in (tmp_path / "kept.measured.jsonl").read_text().splitlines()]
+    assert sorted(int(row["answer"]) - 1 for row in rows) == list(range(NUM_PROBLEMS))
+
+
 def test_rates_of_other_samples_are_not_mixed(words, engine, tmp_path) -> None:
     curate(load([*words, ERRORS]), tmp_path / "kept.jsonl", str)
     for other in ("sampling.temperature=0.5", "task.train.question=solution"):

@@ -114,6 +114,12 @@ def test_all_sets_are_sampled_together_and_kept_by_name(tmp_path):
         )
 
 
+def test_no_rank_is_left_without_problems_where_engines_are_shared():
+    cfg = load(["eval.num_problems=2", "eval.numerics=null"])
+    with pytest.raises(ConfigError, match=r"eval.numerics=null: 2 problems leave some of 3 ranks without any"):
+        Evaluator.of(cfg, OneProblem(), model=pytest.fail, rollouts=pytest.fail, world=alone(0, 3))
+
+
 class OneProblem:
     eos = EOS
 
