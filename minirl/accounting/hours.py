@@ -1,7 +1,8 @@
 """Seconds of one update by phase: a model of arithmetic and of memory traffic, and its calibration.
 
     sampling   W s / B + R (p + l)^2 / 2 * c / B          s decoding steps read all weights W, each token its context;
-                                                          s = max(limit, R l / rows decoded side by side)
+                                                          s = max(limit, R l / rows decoded side by side); devices
+                                                          that share an engine share W
     pi_old     2 P t / F + attention                      t tokens forward through the P parameters that a token meets
     update     3 times that, 4 with activation checkpointing
     attention  4 q L (p + l) / 2 per token and pass       scores and their sums, q = heads x head size, L full layers
@@ -68,9 +69,11 @@ def _sampling(config: Config, shape: Architecture, work: Work, machine: Machine,
     """Decoding of so many responses by all ranks; the prompts' own pass is left out."""
     share = BANDWIDTH_SHARE if machine.on_gpu else 1.0
     bandwidth, rows = machine.device.bandwidth * share, responses / machine.num_ranks
-    steps = max(work.longest - work.prompt, rows * work.expected / _side_by_side(config, shape, work))
+    together = config.engine.tensor_parallel or 1  # devices that share an engine's weights, cache and responses
+    queue = rows * together * work.expected / _side_by_side(config, shape, work, together)
+    steps = max(work.longest - work.prompt, queue)
     served = SERVED_BYTES[config.engine.numerics] if config.engine.name == "vllm" else COMPUTE_BYTES["float32"]
-    weights = shape.parameters * served
+    weights = shape.parameters * served / together
     context = work.prompt + work.expected
     cached = rows * context**2 / 2 * shape.cached_numbers * CACHE_BYTES[config.engine.name]
     arithmetic = machine.device.arithmetic * (ARITHMETIC_SHARE if machine.on_gpu else 1.0)
@@ -78,9 +81,10 @@ def _sampling(config: Config, shape: Architecture, work: Work, machine: Machine,
     return max((weights * steps + cached) / bandwidth, computed)
 
 
-def _side_by_side(config: Config, shape: Architecture, work: Work) -> float:
-    """Responses that an engine decodes at once: as many as its cache holds, half grown in the mean."""
+def _side_by_side(config: Config, shape: Architecture, work: Work, together: int) -> float:
+    """Responses that an engine on so many devices decodes at once: as many as their caches hold, half grown in the
+    mean."""
     if not config.engine.cache_mib:
         return config.engine.max_sequences
     one = (work.prompt + work.expected / 2) * shape.cached_numbers * CACHE_BYTES[config.engine.name]
-    return min(config.engine.max_sequences, max(config.engine.cache_mib * MIB / max(one, 1), 1.0))
+    return min(config.engine.max_sequences, max(together * config.engine.cache_mib * MIB / max(one, 1), 1.0))

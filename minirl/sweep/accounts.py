@@ -127,7 +127,9 @@ def refuse_what_cannot_fit(arms: Sequence[PlannedArm], sizes: Mapping[str, Estim
 
 
 def _disk(arms: Sequence[PlannedArm], sizes: Mapping[str, Estimate], cells: Sequence[Cell]) -> Iterator[str]:
-    """Of runs that are not begun; what is there has taken its place already."""
+    """Of runs that are not begun; what is there has its place already. Of a machine elsewhere nothing is known."""
+    if arms[0].config.machine.gpu is not None:
+        return
     outputs = Path(arms[0].config.run.outputs).absolute()
     there = next(folder for folder in (outputs, *outputs.parents) if folder.is_dir())
     free = shutil.disk_usage(there).free

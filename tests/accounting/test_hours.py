@@ -67,6 +67,13 @@ def test_a_larger_batch_shares_its_decoding_steps() -> None:
     assert eight.seconds.update == pytest.approx(one.seconds.update)
 
 
+def test_devices_that_share_an_engine_share_its_weights() -> None:
+    """With few responses on each device, reading the weights is what decoding takes."""
+    few = ("prompts_per_mini_batch=8", "engine.cache_mib=30000")
+    alone, together = (of(paper(*few, f"engine.tensor_parallel={n}")) for n in (1, 4))
+    assert alone.seconds.rollout / 4 < together.seconds.rollout < alone.seconds.rollout / 2
+
+
 def test_sequences_tokens_and_routes() -> None:
     config = load(["num_mini_batches=8", "num_updates=8", "prompts_per_mini_batch=3", "group_size=5"])
     batch = of(config).work
