@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from minirl.compose import load
-from minirl.config import ConfigError
+from minirl.config import ConfigError, Numerics
+from minirl.engine.torch_engine import TorchEngine
 from minirl.examine import recorded_start, restored, run_of
 from minirl.models.load import build as build_model
 from minirl.policy.fsdp import FsdpPolicy
@@ -49,10 +50,10 @@ def test_a_run_is_examined_as_the_model_it_trained(run: Path, world: World) -> N
     for checkpoint in (run, run / "checkpoints", run / "checkpoints" / "0"):
         found = restored(CONFIG, checkpoint, world)
         assert found.policy.model.config.norm_topk_prob is False
-        engine = found.model()
-        engine.load_state_dict(dict(found.policy.parameters()))
+        engine = TorchEngine(found.model(), numerics=Numerics.fp32, max_sequences=1, pad=0, device=world.device)
+        engine.load_parameters(found.policy.parameters(), found.policy.version)
         with torch.no_grad():
-            assert torch.allclose(engine(tokens).logits, trained(tokens).logits, atol=1e-5)
+            assert torch.allclose(engine.model(tokens).logits, trained(tokens).logits, atol=1e-5)
 
 
 def test_a_start_that_is_gone_leaves_what_the_configuration_says(run: Path, world: World) -> None:
