@@ -9,8 +9,6 @@ from typing import Any, Protocol
 
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from minirl.policy.checkpoint import begin, publish, save
 from minirl.world import World
@@ -54,7 +52,8 @@ class Background:
         self.finish()
         draft = begin(checkpoints, version, self.world)
         self.published.clear()
-        self.writing = dcp.async_save(copied(state), checkpoint_id=draft, process_group=self.group)  # type: ignore[assignment]
+        # returns when the state has been copied to host memory: what training changes next is not what is written
+        self.writing = dcp.async_save(state, checkpoint_id=draft, process_group=self.group)  # type: ignore[assignment]
         assert self.writing is not None
 
         def close(written: Future[Any]) -> None:
@@ -71,23 +70,6 @@ class Background:
         writing.result()
         self.published.wait()
         self.world.barrier()
-
-
-def copied(state: Any) -> Any:
-    """The same tree with every tensor copied to host memory: what training changes next is not what is written."""
-    if isinstance(state, dict):
-        return {name: copied(value) for name, value in state.items()}
-    if isinstance(state, DTensor):
-        local = state.to_local().detach().to("cpu", copy=True)
-        return DTensor.from_local(
-            local,
-            state.device_mesh,
-            state.placements,
-            run_check=False,
-            shape=state.shape,
-            stride=state.stride(),
-        )
-    return state.detach().to("cpu", copy=True) if isinstance(state, Tensor) else state
 
 
 SAVERS: dict[bool, type[Foreground] | type[Background]] = {False: Foreground, True: Background}
