@@ -88,7 +88,7 @@ def collapse(rows: Sequence[Row], *, margin: float, early: int) -> Collapse | No
 def _lasts(scores: Sequence[float], errors: Sequence[float], margin: float) -> bool:
     """Whether the last PATIENCE evaluations, each by itself, are below: a smoothed curve is still low when a short dip
     is over."""
-    bound = trailing_mean(scores, SMOOTHED_EVALUATIONS).max() - margin * _error(errors)
+    bound = float(trailing_mean(scores, SMOOTHED_EVALUATIONS).max()) - margin * _error(errors)
     return len(scores) >= PATIENCE and max(scores[-PATIENCE:]) < bound
 
 

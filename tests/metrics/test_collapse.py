@@ -94,6 +94,7 @@ def test_a_fall_is_confirmed_once_it_lasts_and_the_reward_shows_it() -> None:
     since = [found.confirmed if found else None for found in told]
     assert since == [None] * len(RISE) + [False] * (PATIENCE - 1) + [True] * (len(FALL) - len(RISE) - PATIENCE + 1)
     assert {found.onset for found in told if found} == {2 * len(RISE)}
+    assert {type(found.confirmed) for found in told if found} == {bool}  # run.json holds it; numpy's own is no JSON
 
 
 def test_an_evaluation_that_falls_alone_stops_nothing() -> None:
