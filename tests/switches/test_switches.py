@@ -14,7 +14,7 @@ ARMS = {
     "no clip": ["algo=minirl_no_clip"],
     "sum": ["algo=minirl_length_norm"],
     "twice": ["algo.aggregation.scale=2"],
-    "wide": ["algo.trust_region.high=100", "algo.trust_region.low=0.9999"],
+    "wide": ["algo.trust_region.high=1e6", "algo.trust_region.low=0.999999"],
     "exact engine": ["engine.numerics=fp32"],
     "slow": ["train.optim.lr=1e-6"],
     "again": ["algo=minirl"],
@@ -26,7 +26,7 @@ def told(small_coldstart: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
     """first ~ second -> the lines under it."""
     folder = tmp_path_factory.mktemp("switches")
     (folder / "coldstarts").symlink_to(small_coldstart / "coldstarts")
-    own = ["num_mini_batches=4", "prompts_per_mini_batch=6", "group_size=8", "train.optim.lr=5e-3"]
+    own = ["num_mini_batches=4", "prompts_per_mini_batch=6", "group_size=8", "train.optim.lr=1.5e-3"]
     own += ["train.optim.warmup_updates=0", f"run.outputs={folder}"]
     (folder / "mine.yaml").write_text(json.dumps({"base": [*SMALL, *own], "arms": ARMS}))
     result = CliRunner().invoke(app, ["doctor", "--switches", str(folder / "mine.yaml")])
