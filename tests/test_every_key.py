@@ -275,7 +275,11 @@ def test_infrastructure_of_the_trainer(outputs, monkeypatch):
     def run(place, *overrides):
         seen.clear()
         _, folder = start(outputs / place, "num_updates=2", "eval.every=1", *overrides)
-        return dict(seen), rows(folder), sorted(path.name for path in (folder / "checkpoints").iterdir() if path.is_dir())
+        return (
+            dict(seen),
+            rows(folder),
+            sorted(path.name for path in (folder / "checkpoints").iterdir() if path.is_dir()),
+        )
 
     for place in ("base", "micro", "chunk", "again", "every", "kept"):
         (outputs / place).mkdir()
