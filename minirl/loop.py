@@ -23,6 +23,7 @@ from minirl.types import (
     Rewards,
     RolloutBatch,
     Sampling,
+    Statistics,
     TrainBatch,
     figures,
     split,
@@ -77,91 +78,123 @@ class Plan:
         return version % self.checkpoint_every == 0 or version == self.num_updates
 
 
-def train(
-    *,
-    plan: Plan,
-    algo: Algorithm,
-    policy: Policy,
-    engine: Engine,
-    task: Task,
-    grade: Callable[[Sequence[Prompt], RolloutBatch], Rewards],
-    evaluate: Callable[[Policy], Mapping[str, float]],
-    verify: Callable[[RolloutBatch, OldPolicy], None],
-    keep: Callable[[TrainBatch], None],
-    judge: Callable[[], None],
-    leave: Callable[[], bool],
-    tracker: Tracker,
-    world: World,
-    clock: Clock,
-) -> None:
-    """From policy.version to plan.num_updates. Raises Diverged, Degenerate and (by `judge`, which looks at the rows
-    after every step) Collapsed: results, recorded by the caller; Left after the step in which `leave` says, on every
-    rank, that somebody has asked for it: what was done is saved."""
-    begun = policy.version
-    while policy.version < plan.num_updates:
-        start = policy.version
-        with clock("sync"):  # mu_old <- theta: first, so that no rollout sees a stale engine
-            engine.load_parameters(policy.parameters(), start)
-        if plan.evaluates_at(start):
-            with clock("eval"):
-                tracker.log(start, evaluate(policy))
-        with clock("rollout"):  # x ~ D by position, then a group of y ~ mu_old(. | x)
-            prompts = task.prompts(plan.position(start), plan.prompts_per_batch, plan.sampling.seed)
-            prompts = world.share(prompts, plan.num_mini_batches)
-            rollouts = engine.generate(prompts, plan.sampling, plan.group_size)
-            engine.rest()
-            prompts, rollouts = balanced(prompts, rollouts, plan.num_mini_batches, world)  # over the ranks, by length
-        with clock("reward"):  # R(x, y), then A(x, y)
-            rewards = grade(prompts, rollouts)
-            advantages = algo.advantage(rewards, plan.group_size)
-        with clock("old"):  # pi_old, frozen before any update
-            old = policy.recompute(rollouts, algo.routing)
-        batch = algo.reject(_unrejected(rollouts, rewards, advantages, old))
-        keep(batch)
-        drawing = plan.falls_due(start, plan.histograms_every)
-        if plan.falls_due(start, plan.live_every) or start == begun:
-            with clock("live"):  # what the same tokens look like under free routing
-                live = old if algo.routing != Routing.r3 else policy.recompute(rollouts, Routing.live)
-            if start == begun:
-                refuse_displaced_routes(rollouts, live, floor=plan.min_route_overlap, world=world)
-                verify(rollouts, old)
-            if plan.falls_due(start, plan.live_every):
-                free = world.pool(live_metrics(batch, live, extreme_ratio=plan.extreme_ratio))
-                tracker.log(start, figures(free))
-                if drawing:
-                    tracker.histograms(start, histograms(free))
-        pooled = world.pool(rollout_metrics(batch, extreme_ratio=plan.extreme_ratio))
-        tracker.log(start, figures(pooled))
-        if drawing:
-            tracker.histograms(start, histograms(pooled))
-        if plan.falls_due(start, plan.samples_every):
-            tracker.samples(start, _samples(task, prompts, batch))
-        if int(world.sum(batch.accepted.sum())) == 0:
+@dataclass(frozen=True)
+class Loop:
+    """One run's training, from its parts.
+
+    grade: rewards of the responses · evaluate: figures of a policy · verify: engine against trainer, before the first
+    update of a process · keep: what is done with every rollout batch · judge: looks at the rows after every step, and
+    raises Collapsed · leave: whether, on every rank, somebody has asked the run to stop.
+    """
+
+    plan: Plan
+    algo: Algorithm
+    policy: Policy
+    engine: Engine
+    task: Task
+    grade: Callable[[Sequence[Prompt], RolloutBatch], Rewards]
+    evaluate: Callable[[Policy], Mapping[str, float]]
+    verify: Callable[[RolloutBatch, OldPolicy], None]
+    keep: Callable[[TrainBatch], None]
+    judge: Callable[[], None]
+    leave: Callable[[], bool]
+    tracker: Tracker
+    world: World
+    clock: Clock
+
+    def train(self) -> None:
+        """From policy.version to plan.num_updates. Raises Diverged, Degenerate and Collapsed: results, recorded by the
+        caller; Left after the step in which somebody has asked for it: what was done is saved."""
+        begun = self.policy.version
+        while self.policy.version < self.plan.num_updates:
+            start = self.policy.version
+            with self.clock("sync"):  # mu_old <- theta: first, so that no rollout sees a stale engine
+                self.engine.load_parameters(self.policy.parameters(), start)
+            if self.plan.evaluates_at(start):
+                self.measure()
+            batch = self.rollout(start)
+            self.compare(start, batch, first=start == begun)
+            self.describe(start, batch)
+            for mini_batch in split(batch, self.plan.num_mini_batches):  # whole groups in order; each staler
+                self.update(mini_batch, drawing=self.plan.falls_due(start, self.plan.histograms_every))
+            self.judge()
+            self.save()
+        self.measure()
+        self.tracker.write(self.policy.version, self.clock.seconds())
+
+    def measure(self) -> None:
+        with self.clock("eval"):
+            self.tracker.log(self.policy.version, self.evaluate(self.policy))
+
+    def rollout(self, start: int) -> TrainBatch:
+        """x ~ D by position, a group of y ~ mu_old(. | x), R(x, y), A(x, y), and pi_old, frozen before any update."""
+        with self.clock("rollout"):
+            prompts = self.task.prompts(self.plan.position(start), self.plan.prompts_per_batch, self.plan.sampling.seed)
+            prompts = self.world.share(prompts, self.plan.num_mini_batches)
+            rollouts = self.engine.generate(prompts, self.plan.sampling, self.plan.group_size)
+            self.engine.rest()
+            prompts, rollouts = balanced(prompts, rollouts, self.plan.num_mini_batches, self.world)  # by length
+        with self.clock("reward"):
+            rewards = self.grade(prompts, rollouts)
+            advantages = self.algo.advantage(rewards, self.plan.group_size)
+        with self.clock("old"):
+            old = self.policy.recompute(rollouts, self.algo.routing)
+        batch = self.algo.reject(_unrejected(rollouts, rewards, advantages, old))
+        self.keep(batch)
+        if self.plan.falls_due(start, self.plan.samples_every):
+            self.tracker.samples(start, _samples(self.task, prompts, batch))
+        return batch
+
+    def compare(self, start: int, batch: TrainBatch, *, first: bool) -> None:
+        """Engine and trainer on the same tokens, both routed freely; before the first update of a process they must
+        agree."""
+        due = self.plan.falls_due(start, self.plan.live_every)
+        if not (due or first):
+            return
+        rollouts, old = batch.rollouts, batch.old
+        with self.clock("live"):
+            live = old if self.algo.routing != Routing.r3 else self.policy.recompute(rollouts, Routing.live)
+        if first:
+            refuse_displaced_routes(rollouts, live, floor=self.plan.min_route_overlap, world=self.world)
+            self.verify(rollouts, old)
+        if due:
+            self.log(start, live_metrics(batch, live, extreme_ratio=self.plan.extreme_ratio))
+
+    def describe(self, start: int, batch: TrainBatch) -> None:
+        """The figures of the rollouts. Degenerate where nothing is left to learn from."""
+        self.log(start, rollout_metrics(batch, extreme_ratio=self.plan.extreme_ratio))
+        if int(self.world.sum(batch.accepted.sum())) == 0:
             raise Degenerate(start, "every response was rejected")
 
-        for mini_batch in split(batch, plan.num_mini_batches):  # whole groups in order; each staler than the last
-            version = policy.version
-            with clock("update"):
-                statistics = policy.update(mini_batch, algo)  # version -> version + 1
-            pooled = world.pool(statistics)
-            updated = figures(pooled)
-            if drawing:
-                tracker.histograms(version, histograms(pooled))
-            tracker.write(version, updated | clock.seconds())
-            weight = updated.get("is_weight/mean", 0.0)  # absent where no response of the mini-batch is valid
-            if weight < VANISHED:
-                raise Degenerate(version, f"the mean importance weight is {weight:.1e}")
+    def log(self, version: int, statistics: Statistics) -> None:
+        """Over all ranks; its histograms where they fall due."""
+        pooled = self.world.pool(statistics)
+        self.tracker.log(version, figures(pooled))
+        if self.plan.falls_due(version, self.plan.histograms_every):
+            self.tracker.histograms(version, histograms(pooled))
 
-        judge()
-        leaving = leave() and policy.version < plan.num_updates
-        if leaving or plan.saves_at(policy.version):
-            with clock("save"):
-                policy.save(plan.checkpoints)
+    def update(self, mini_batch: TrainBatch, *, drawing: bool) -> None:
+        """version -> version + 1, and the row of the version it started from. Degenerate where the weights vanished."""
+        version = self.policy.version
+        with self.clock("update"):
+            statistics = self.policy.update(mini_batch, self.algo)
+        pooled = self.world.pool(statistics)
+        if drawing:
+            self.tracker.histograms(version, histograms(pooled))
+        updated = figures(pooled)
+        self.tracker.write(version, updated | self.clock.seconds())
+        weight = updated.get("is_weight/mean", 0.0)  # absent where no response of the mini-batch is valid
+        if weight < VANISHED:
+            raise Degenerate(version, f"the mean importance weight is {weight:.1e}")
+
+    def save(self) -> None:
+        """A checkpoint where one falls due, or where the run is to leave."""
+        leaving = self.leave() and self.policy.version < self.plan.num_updates
+        if leaving or self.plan.saves_at(self.policy.version):
+            with self.clock("save"):
+                self.policy.save(self.plan.checkpoints)
         if leaving:
-            raise Left(policy.version)
-    with clock("eval"):
-        tracker.log(policy.version, evaluate(policy))
-    tracker.write(policy.version, clock.seconds())
+            raise Left(self.policy.version)
 
 
 def _unrejected(rollouts: RolloutBatch, rewards: Rewards, advantages: torch.Tensor, old: OldPolicy) -> TrainBatch:

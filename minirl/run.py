@@ -36,7 +36,7 @@ from minirl.grading import grade
 from minirl.identity import identity
 from minirl.interfaces import Algorithm, Engine, Policy, Task
 from minirl.lookout import Lookout, lookout
-from minirl.loop import Left, Plan, train
+from minirl.loop import Left, Loop, Plan
 from minirl.models.content import content_hash
 from minirl.policy.build import build as build_policy
 from minirl.policy.checkpoint import newest
@@ -51,7 +51,7 @@ from minirl.watch import WatchedEngine
 from minirl.world import World, fault
 
 # what ends the loop before its last update, or after it
-ENDINGS = {
+ENDINGS: dict[type[Exception], State] = {
     Collapsed: State.collapsed,
     Diverged: State.diverged,
     Degenerate: State.degenerate,
@@ -201,7 +201,7 @@ def _train(config: Config, start: Path, name: str, folder: Path, world: World, l
     wired = _wired(config, start, name, folder, world)
     ending = State.failed
     try:
-        train(
+        Loop(
             plan=_plan(config, wired.task.eos, folder / "checkpoints"),
             algo=wired.algo,
             policy=wired.policy,
@@ -216,7 +216,7 @@ def _train(config: Config, start: Path, name: str, folder: Path, world: World, l
             tracker=wired.tracker,
             world=world,
             clock=Clock(),
-        )
+        ).train()
         wired.tracker.conclude()
         ending = State.finished
     except tuple(ENDINGS) as result:

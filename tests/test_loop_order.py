@@ -9,7 +9,7 @@ from torch import Tensor
 from minirl.algo.algorithm import build
 from minirl.clock import Clock
 from minirl.compose import load
-from minirl.loop import Left, Plan, train
+from minirl.loop import Left, Loop, Plan
 from minirl.metrics.statistics import Mean
 from minirl.types import Degenerate, OldPolicy, Prompt, Rewards, RolloutBatch, Sampling
 from minirl.world import World
@@ -121,7 +121,7 @@ def plan(num_mini_batches: int, num_updates: int = 24) -> Plan:
 
 
 def played(stage: Stage, num_mini_batches: int, num_updates: int, leaves_at: int | None = None) -> Stage:
-    train(
+    Loop(
         plan=plan(num_mini_batches, num_updates),
         algo=build(load(["algo=minirl"]).algo),
         policy=stage,
@@ -136,7 +136,7 @@ def played(stage: Stage, num_mini_batches: int, num_updates: int, leaves_at: int
         tracker=stage,
         world=World(0, 1, torch.device("cpu")),
         clock=Clock(),
-    )
+    ).train()
     return stage
 
 
