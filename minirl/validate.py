@@ -32,7 +32,10 @@ TASK_KEYS = {
     "reasoning_gym": ("dataset", "options"),
     "math": ("train", "chat", "grading", "eval_sets"),
 }
-OPTIONAL = {name: None for keys in TASK_KEYS.values() for name in keys} | {"options": {}, "eval_sets": {}}
+OPTIONAL: dict[str, dict[str, Any] | None] = {name: None for keys in TASK_KEYS.values() for name in keys} | {
+    "options": {},
+    "eval_sets": {},
+}
 STYLES = {
     "addition": ("reversed", "carry"),
     "chain": ("count", "plain"),
