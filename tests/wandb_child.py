@@ -86,9 +86,14 @@ def wandb_sync(address: str, *folders: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def environment(address: str) -> dict[str, str]:
+    """Without the service process that the library may have left to this process and its children."""
+    own = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
+    return own | {"WANDB_BASE_URL": address, "WANDB_API_KEY": KEY, "COLUMNS": "200"}
+
+
 def speak(words: list[str], address: str) -> subprocess.CompletedProcess[str]:
-    variables = os.environ | {"WANDB_BASE_URL": address, "WANDB_API_KEY": KEY, "COLUMNS": "200"}
-    done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=180)
+    done = subprocess.run(words, env=environment(address), capture_output=True, text=True, timeout=180)
     assert KEY not in done.stdout + done.stderr
     return done
 

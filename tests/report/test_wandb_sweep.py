@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small_runs import SMALL
-from wandb_child import command, refuse_key
-from wandb_server import KEY, serve
+from wandb_child import command, environment, refuse_key
+from wandb_server import serve
 from wandb_spec import end_of, grids, runs_of, tables
 from wandb_store import same, written
 
@@ -46,10 +46,9 @@ def test_what_arrives_and_what_is_reported_is_what_was_measured(outputs: Path) -
     Path("three.yaml").write_text(json.dumps(plan))
     words = ["sweep", "three.yaml", "tracker=wandb", "tracker.mode=online"]
     with serve() as server:
-        variables = os.environ | {"WANDB_BASE_URL": server.address, "WANDB_API_KEY": KEY}
         sweep = [sys.executable, "-m", "minirl.cli", *words]
         with subprocess.Popen(
-            sweep, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            sweep, env=environment(server.address), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as first:
             victim = kill_one(first)
             told, _ = first.communicate(timeout=600)
