@@ -88,8 +88,13 @@ def null_sweep(real: Sweep, random: np.random.Generator, effect: float, hero: st
         hands = [next(run for run in real.arms[name].runs if run.seed == seed) for name in names]
         for name, place in zip(names, random.permutation(len(names)), strict=True):
             dealt[name].append(_shifted(hands[place], effect if name == hero else 0.0))
-    claims = [claim for claim in real.claims if claim["relation"] not in TRUE_OF_NOTHING]
+    claims = [_without_margin(claim) for claim in real.claims if claim["relation"] not in TRUE_OF_NOTHING]
     return _swept([arm(name, runs) for name, runs in dealt.items()], claims)
+
+
+def _without_margin(claim: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of equal arms "higher by more than 1" is not open but false: contradicting it would be no mistake."""
+    return dict(claim) | {"margin": 0.0} if claim["relation"] in ("greater", "less") else claim
 
 
 def _shifted(run: Run, by: float) -> Run:
