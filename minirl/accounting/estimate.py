@@ -33,8 +33,8 @@ class Estimate:
 
     @property
     def disk(self) -> int:
-        """A new checkpoint is complete before an old one goes."""
-        return self.checkpoint_bytes * (self.num_checkpoints + 1)
+        """The newest, the last good one beside them, and a new one that is complete before an old one goes."""
+        return self.checkpoint_bytes * (self.num_checkpoints + 2)
 
     @property
     def host(self) -> int:
