@@ -128,7 +128,7 @@ def test_dry_run_says_what_would_be_run(figure: str) -> None:
     result = invoke("sweep", figure, "--dry-run")
     assert result.exit_code == 0, result.output
     text = result.output
-    for said in ("per batch", "on-", "policy", "tokens per", "parameters", "checkpoints a run", "routes ≤"):
+    for said in ("updates per", "batch", "on-", "policy", "tokens per", "parameters", "checkpoints a run", "routes ≤"):
         assert said in text
     row = next(line for line in text.splitlines() if line.strip().startswith("clip "))
     assert row.split()[2:] == ["128", "1024", "8", "no", "12288"]
