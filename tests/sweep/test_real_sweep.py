@@ -64,7 +64,7 @@ def test_a_sweep_from_its_file_to_its_page(start: None) -> None:
 
     runs = json.loads(minirl("status", "small", "--json"))["runs"]
     assert [(run["updates"], run["num_updates"]) for run in runs] == [(4, 4), (4, 4)]
-    figures = dict(line.split() for line in minirl("eval", str(folders[0])).splitlines())
+    figures = dict(line.split()[:2] for line in minirl("eval", str(folders[0])).splitlines() if line.strip())
     rows = (folders[0] / "metrics.jsonl").read_text().splitlines()
     assert figures["version"] == "4"
     assert float(figures["eval/avg"]) == pytest.approx(json.loads(rows[-1])["eval/avg"])
