@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from minirl.report import wording
 from minirl.report.coldstarts import EVALUATION, LENGTH, NEAR, Comparison, Estimate, Start
 from minirl.report.curves import band
-from minirl.report.markup import Child, Markup, element
+from minirl.report.markup import Child, Markup, element, page_head
 from minirl.report.panels import Line, Panel, Series, series_of
 from minirl.report.plots import SMALL, Frame, letter, line_plot
 from minirl.report.read import Sweep
@@ -15,7 +13,6 @@ from minirl.report.tables import exact, number_cell, section, swatch, table
 from minirl.report.verdicts import cards
 
 NAME = "coldstarts.html"  # beside index.html
-STYLE = Path(__file__).parent / "page.css"
 SPREAD = Panel("spread", "Spread between cold starts", "max − min over the starts of eval/avg, by seed")
 CURVES = (
     Panel(EVALUATION, "Evaluation", "share of held-out problems solved (avg@k)"),
@@ -32,15 +29,7 @@ MEASURES = {
 
 def coldstart_page(sweep: Sweep, found: Comparison) -> str:
     """The whole document."""
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("link", rel="icon", href="data:,"),
-        element("title", f"Cold starts · {sweep.title} · minirl"),
-        element("style", Markup(STYLE.read_text(encoding="utf-8"))),
-    )
+    head = page_head(f"Cold starts · {sweep.title}")
     masthead = element(
         "header",
         element("p", element("a", f"minirl report · {sweep.name}", href="index.html"), class_="over"),

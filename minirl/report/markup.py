@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
+from pathlib import Path
 from typing import Any
 
 VOID = frozenset({"meta", "link", "br", "hr", "img", "input"})
@@ -50,3 +51,21 @@ def pixels(value: float) -> str:
     """One decimal, and none where it is 0: half of a page is coordinates."""
     text = f"{value:.1f}".removesuffix(".0")
     return "0" if text == "-0" else text
+
+
+def own(name: str) -> Markup:
+    """A file of ours beside this module, as it is."""
+    return Markup((Path(__file__).parent / name).read_text(encoding="utf-8"))
+
+
+def page_head(title: str) -> Markup:
+    """The head of a page that needs nothing but itself."""
+    return element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("link", rel="icon", href="data:,"),
+        element("title", f"{title} · minirl"),
+        element("style", own("page.css")),
+    )

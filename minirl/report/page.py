@@ -18,7 +18,7 @@ from minirl.report.estimates import seed_plot
 from minirl.report.figures import figures
 from minirl.report.findings import Judgement
 from minirl.report.inert import inert_switches
-from minirl.report.markup import Markup, element
+from minirl.report.markup import Markup, element, own, page_head
 from minirl.report.panels import EVALUATION, MAIN, MORE, Panel, Series, averages_updates, is_flat, series_of
 from minirl.report.plots import NARROW, SMALL, WIDE, Frame, letter, line_plot
 from minirl.report.png import write_pngs
@@ -29,7 +29,6 @@ from minirl.report.settings import footer, switches
 from minirl.report.tables import accounts, endings, runs_table, swatch
 from minirl.report.verdicts import cards, verdict_table
 
-HERE = Path(__file__).parent
 Drawn = dict[Panel, list[Series]]
 
 
@@ -51,15 +50,7 @@ def page(sweep: Sweep, judgements: Sequence[Judgement], *, now: float) -> str:
     found = differences(sweep)
     everything = cautions(sweep, found)
     drawn, flat = drawable(sweep, (EVALUATION, *MAIN, *MORE))
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("link", rel="icon", href="data:,"),
-        element("title", f"{sweep.title} · minirl"),
-        element("style", _own("page.css")),
-    )
+    head = page_head(sweep.title)
     main = element(
         "main",
         element("section", cards(judgements), id="verdicts", aria_label="Verdicts"),
@@ -76,7 +67,7 @@ def page(sweep: Sweep, judgements: Sequence[Judgement], *, now: float) -> str:
     )
     scripts = [
         element("script", script_data(sweep, drawn, _horizon(sweep)), type="application/json", id="series"),
-        element("script", _own("draw.js"), _own("page.js")),
+        element("script", own("draw.js"), own("page.js")),
     ]
     body = element("body", masthead(sweep, judgements), main, footer(sweep, now), scripts)
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
@@ -240,10 +231,6 @@ def has_tokens(drawn: Drawn) -> bool:
     """Whether some drawn run recorded what it sampled."""
     lines = (line for series in drawn.values() for one in series for line in one.lines)
     return any(sampled_tokens(line.run) is not None for line in lines)
-
-
-def _own(name: str) -> Markup:
-    return Markup((HERE / name).read_text(encoding="utf-8"))
 
 
 def _horizon(sweep: Sweep) -> int:
