@@ -27,6 +27,7 @@ from minirl.sweep.devices import environments, gpus, num_slots
 from minirl.sweep.display import code_line, table
 from minirl.sweep.expand import Design, expand, improvise
 from minirl.sweep.job import PRELOAD
+from minirl.sweep.joint_plan import joined, stopped_early
 from minirl.sweep.outcome import Life, last_words, life
 from minirl.sweep.overview import announce, must_start
 from minirl.sweep.plan import Cell, PlannedArm
@@ -104,14 +105,19 @@ class SweepCommand:
             self._say("stopped during the cold start: repeat the command to begin it again")
             return INTERRUPTED
         cells, horizons = plan.cells(design, arms, starts), {each.arm.name: each.config.num_updates for each in arms}
-        folder = plan.write(design, arms, [*cells, *earlier(design, arms, starts, horizons)])
-        try:
-            self._launch(cells, horizons)
-        except KeyboardInterrupt:
-            self._summary(folder, arms)
-            self._say(f"stopped: repeat the command to go on; what is done stays ({folder})")
-            return INTERRUPTED
-        return self._summary(folder, arms)
+        with joined(design, arms, starts, cells) as joint:
+            if joint.lost:
+                self._say(
+                    f"note: {joint.lost} runs in {joint.folder} are not of this plan (other settings, another "
+                    "start, fewer updates): they stay there, and the report does not show them"
+                )
+            try:
+                self._launch(cells, horizons)
+            except KeyboardInterrupt:
+                self._summary(joint.folder, design.seeds, arms)
+                self._say(f"stopped: repeat the command to go on; what is done stays ({joint.folder})")
+                return INTERRUPTED
+            return self._summary(joint.folder, design.seeds, arms)
 
     def _starts(self, design: Design, arms: Sequence[PlannedArm]) -> dict[str, str]:
         if not must_start(arms):
@@ -120,7 +126,7 @@ class SweepCommand:
         try:
             return self._made(arms)
         finally:
-            note.unlink()
+            note.unlink(missing_ok=True)  # another command may have been quicker
 
     def _made(self, arms: Sequence[PlannedArm]) -> dict[str, str]:
         run = arms[0].config.run
@@ -153,12 +159,13 @@ class SweepCommand:
             if any(each.status.name == "UNKNOWN" for each in returns):
                 return  # the launcher has stopped early (fail-fast)
 
-    def _summary(self, folder: Path, arms: Sequence[PlannedArm]) -> int:
+    def _summary(self, folder: Path, seeds: Sequence[int], arms: Sequence[PlannedArm]) -> int:
+        """How all runs of the sweep stand. The exit code is of the command's own `seeds`."""
         statuses = read(folder)
         self.console.print(table(statuses, folder.name, None))
         if (mixture := code_line(statuses)) is not None:
             self._say(mixture)
-        failed = [each for each in statuses if each.state in (State.failed, Standing.lost)]
+        failed = [each for each in statuses if each.state in (State.failed, Standing.lost) and each.seed in seeds]
         for each in failed:
             self._say(f"{each.state.upper()} {each.arm} s{each.seed}: {each.remark}")
             if each.folder:
@@ -202,23 +209,12 @@ def has_result(cell: Cell, num_updates: int) -> bool:
     state = record.get("state")
     if state is None or not State(state).is_result:
         return False
-    stopped = state not in (State.finished, State.collapsed)  # early: going on would only stop again
-    return stopped or record["num_updates"] >= num_updates
+    return stopped_early(State(state)) or record["num_updates"] >= num_updates
 
 
 def is_free(cell: Cell) -> bool:
     """Whether the run may be handed to the launcher. A job of a scheduler may: the launcher finds it there."""
     return life(_run(cell)) is not Life.alive or (Path(str(cell.folder)) / QUEUE).exists()
-
-
-def earlier(
-    design: Design, arms: Sequence[PlannedArm], starts: Mapping[str, str], horizons: Mapping[str, int]
-) -> list[Cell]:
-    """Cells of other seeds that earlier commands have finished, so that a report shows them too. An arm that has
-    changed since has another identity, hence none of its old runs."""
-    seeds = plan.earlier_seeds(design, plan.sweep_folder(arms[0].config))
-    cells = plan.cells(replace(design, seeds=seeds), arms, starts)
-    return [cell for cell in cells if cell.excluded is None and has_result(cell, horizons[cell.arm])]
 
 
 def was_busy(job: JobReturn) -> bool:

@@ -35,7 +35,8 @@ class Arm:
 
 @dataclass(frozen=True)
 class Design:
-    """Everything a sweep is before anything is composed. scale: the `experiment=` whose block was applied."""
+    """Everything a sweep is before anything is composed. scale: the `experiment=` whose block was applied. seeds: that
+    the command asks for; file_seeds: that it would have had without asking."""
 
     name: str
     title: str
@@ -46,6 +47,7 @@ class Design:
     seeds: tuple[int, ...]
     claims: tuple[Mapping[str, Any], ...]
     exclude: tuple[Exclusion, ...]
+    file_seeds: tuple[int, ...]
 
     def overrides(self, arm: Arm) -> Overrides:
         """Base, arm, command: the later wins, and a key is said once."""
@@ -80,6 +82,7 @@ def expand(file: SweepFile, scale: str, request: Request) -> Design:
         seeds=request.seeds or part.seeds or file.seeds,
         claims=file.claims,
         exclude=(*file.exclude, *part.exclude),
+        file_seeds=part.seeds or file.seeds,
     )
 
 
@@ -99,6 +102,7 @@ def improvise(scale: str, request: Request) -> Design:
         seeds=request.seeds or (0,),
         claims=(),
         exclude=(),
+        file_seeds=(0,),
     )
 
 

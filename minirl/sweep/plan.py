@@ -120,10 +120,10 @@ def gone(planned_cells: Sequence[Cell]) -> dict[str, str]:
     return why | {cell.arm: f"the same as {cell.same_as}" for cell in planned_cells if cell.same_as}
 
 
-def earlier_seeds(design: Design, folder: Path) -> tuple[int, ...]:
-    """Seeds of which earlier commands have left runs in the sweep's folder, beyond those of the design."""
+def seeds_on_disk(folder: Path) -> set[int]:
+    """Seeds of which the sweep's folder has runs."""
     found = {path.name.rpartition("-s")[2] for path in folder.glob("*-s*")}
-    return tuple(sorted({int(seed) for seed in found if seed.isdecimal()} - set(design.seeds)))
+    return {int(seed) for seed in found if seed.isdecimal()}
 
 
 def _identity(planned: PlannedArm, starts: Mapping[str, str]) -> str:

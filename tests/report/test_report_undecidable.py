@@ -22,7 +22,7 @@ def test_the_note_is_right_about_the_verdict() -> None:
     for others, verdict in ((5, Verdict.reproduced), (6, Verdict.undecided)):
         claims = [COLLAPSED, *[EQUAL | {"text": str(i)} for i in range(others)]]
         planned = Design(
-            "f", "F", "toy", (), (), tuple(Arm(name, ()) for name in "ABC"), (0, 1, 2, 3, 4), tuple(claims), ()
+            "f", "F", "toy", (), (), tuple(Arm(name, ()) for name in "ABC"), (0, 1, 2, 3, 4), tuple(claims), (), ()
         )
         assert evaluate(sweep(arms, claims))[0].verdict == verdict
         assert bool(undecidable(planned, {})) == (verdict == Verdict.undecided)

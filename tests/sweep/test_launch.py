@@ -50,23 +50,25 @@ def test_one_crash_is_one_failed_run_and_repeating_runs_what_is_missing() -> Non
 
 
 def test_a_narrower_command_keeps_the_results_of_other_seeds() -> None:
-    """The plan, and so the report, has every run with a result; only the command's own seeds are run. An arm that is
-    another experiment now has lost its old runs."""
+    """The plan, and so the report, has every run that was begun, a failed one too; only the command's own seeds are
+    run, and its exit code is theirs. An arm that is another experiment now has lost its old runs, and that is said."""
     write_sweep(["good", "also good", "raises"], [0, 1])
     assert finish(start())[0] == 1
     assert len(begun()) == 6
     code, output = finish(start("seed=0"))
     assert code == 1 and [line.split()[0] for line in begun()[6:]] == ["raises"], output
     both = {("good", 0): "finished", ("good", 1): "finished"}
-    others = {("also good", 0): "finished", ("raises", 0): "failed"}
+    others = {("also good", 0): "finished", ("raises", 0): "failed", ("raises", 1): "failed"}
     assert states() == both | others | {("also good", 1): "finished"}
+    assert "FAILED raises s0" in output and "FAILED raises s1" not in output
     assert read_sweep(Path("outputs/sweeps/stub")).seeds == (0, 1)
 
     changed = json.loads(Path("stub.yaml").read_text())
     changed["arms"]["also good"] = ["group_size=9"]
     Path("stub.yaml").write_text(json.dumps(changed))
-    finish(start("seed=0"))
+    _, output = finish(start("seed=0"))
     assert states() == both | others
+    assert "note: 2 runs in outputs/sweeps/stub are not of this plan" in output
 
 
 def test_fail_fast_starts_nothing_after_the_first_failure() -> None:
@@ -124,6 +126,17 @@ def test_two_commands_share_the_work_and_run_nothing_twice() -> None:
     assert [code for code, _ in results] == [0, 0], results
     assert len(begun()) == len(set(begun())) == 6
     assert set(states().values()) == {"finished"}
+
+
+def test_two_commands_of_different_seeds_have_one_plan() -> None:
+    """While the first one works, the second adds its runs; what the first has not begun yet stays planned."""
+    write_sweep(["naps"], [0])
+    first = start("seed=7,8", "hydra.launcher.jobs=1")
+    until(lambda: len(begun()) == 1)
+    second = start("hydra.launcher.jobs=1")
+    results = [finish(first), finish(second)]
+    assert [code for code, _ in results] == [0, 0], results
+    assert states() == {("naps", 0): "finished", ("naps", 7): "finished", ("naps", 8): "finished"}
 
 
 def test_where_there_are_gpus_processes_are_fresh_and_each_slot_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ def design(claims: Sequence[dict[str, Any]] = (), fixed: tuple[str, ...] = (), n
         Arm("R2, no clip", ("algo=minirl_no_clip", "algo.routing=r2")),
         Arm("plain", ()),
     )
-    return Design("f", "F", "toy", (), fixed, arms, tuple(range(num_seeds)), tuple(claims), ())
+    return Design("f", "F", "toy", (), fixed, arms, tuple(range(num_seeds)), tuple(claims), (), ())
 
 
 def greater(**more: Any) -> dict[str, Any]:
