@@ -136,10 +136,11 @@ def report(
         from rich.console import Console
 
         from minirl.report import terminal, wandb_report
-        from minirl.sweep.status import find_sweep
+        from minirl.sweep.status import find_sweep, set_right
 
         wandb_report.refuse_options(wandb=wandb, draft=draft, out=out)
         folder = find_sweep(name, outputs)
+        set_right(folder, lambda line: typer.echo(line, err=True))
         terminal.report(folder, Console())
         if wandb:
             for place in wandb_report.specify(folder, out) if out else wandb_report.publish(folder, draft=draft):

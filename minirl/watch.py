@@ -97,7 +97,7 @@ def stand_by(pipe: int, record: RunRecord, pid: int, seconds: float) -> None:
 
 
 def note(record: RunRecord, pid: int, reason: str) -> None:
-    """Writes how the run of process `pid` ended, unless somebody has taken it up again."""
+    """Writes how the run of process `pid`, which is dead, has ended, unless somebody has taken it up again."""
     deadline = time.monotonic() + GRACE_SECONDS
     while time.monotonic() < deadline:
         try:

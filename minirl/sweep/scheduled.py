@@ -23,11 +23,12 @@ from minirl.record import RunRecord, State, write_atomically
 from minirl.sweep import cell
 from minirl.sweep.batch import Batch, Place
 from minirl.sweep.launch import Job, Started
-from minirl.sweep.outcome import Ending, manner_of_death
+from minirl.sweep.outcome import Ending, Life, life, manner_of_death
 from minirl.sweep.processes import GRACE_SECONDS
 from minirl.sweep.status import QUEUE
 
 SLURM = "slurm"
+UNKNOWN = "UNKNOWN"  # submitit's word for a job of which sacct says nothing
 FOLDER = "submitit"  # in the run's folder: submitit's own files
 SACCT_SECONDS = 20.0  # between two questions to SLURM for all jobs; an end is seen earlier by the file it leaves
 NEW_SECONDS = 120.0  # a job so young may not be in SLURM's books yet
@@ -80,7 +81,17 @@ class Submitted:
         return _name(self.cluster, self.job.job_id)
 
     def has_ended(self) -> bool:
-        return self.job.done()
+        return self.job.done() or self._is_silent()
+
+    def _is_silent(self) -> bool:
+        """Whether the run has begun and shows no sign of life any more (`outcome.life`), in a job that SLURM's
+        accounting does not know: where sacct is switched off, nothing else tells that it was killed."""
+        if self.cluster != SLURM or self.job.watcher.get_state(self.job.job_id, mode="cache") != UNKNOWN:
+            return False
+        run = RunRecord(self.folder)
+        record = run.read()
+        begun = record.get("job") == self.name and record["state"] == State.running
+        return begun and life(run) is not Life.alive
 
     def ending(self) -> Ending:
         (self.folder / QUEUE).unlink(missing_ok=True)
@@ -90,6 +101,8 @@ class Submitted:
         first = self.job.task(0)
         if first.paths.result_pickle.exists():
             return manner_of_death(first.result())
+        if self._is_silent():
+            return "it shows no sign of life any more, and sacct does not know it (killed? out of memory?)"
         if self.cluster == SLURM:
             self.job.watcher.update()
         return f"ended by {self.cluster} as {self.job.state}"
@@ -134,8 +147,9 @@ class ScheduledSite:
         note = json.loads((folder / QUEUE).read_text(encoding="utf-8"))
         job: submitit.SlurmJob[int] = submitit.SlurmJob(folder / FOLDER, note["job"])
         young = time.time() - note["submitted"] < NEW_SECONDS
-        gone = job.done(force_check=True) or (job.state == "UNKNOWN" and not young)
-        if gone and not State(RunRecord(folder).read().get("state", State.failed)).is_result:
+        run = RunRecord(folder)
+        gone = job.done(force_check=True) or (job.state == UNKNOWN and not young and life(run) is not Life.alive)
+        if gone and not State(run.read().get("state", State.failed)).is_result:
             return None
         return Submitted(self.cluster, job, folder)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +14,7 @@ from minirl.record import RunRecord, State
 from minirl.suggest import did_you_mean
 from minirl.sweep.outcome import Life, life
 from minirl.sweep.plan import PLAN
+from minirl.watch import note
 
 QUEUE = "queue.json"  # in the run's folder: the job that it has with a scheduler
 TAIL_BYTES = 1 << 16  # of metrics.jsonl: some fifty rows, enough to know the pace
@@ -133,11 +134,34 @@ def standing(run: RunRecord) -> tuple[State | Standing, str | None]:
             silent = f"no sign of life from {record['host']} for {run.silence() / 60:.0f} minutes"
             return Standing.unknown, f"{silent}: repeat the command to take it up"
         if found is Life.gone:
-            state, remark = Standing.lost, "its process is gone: repeat the command to go on"
+            state, remark = Standing.lost, f"{died(record)}: repeat the command to go on"
     if state in (Standing.pending, Standing.lost, State.interrupted) and (run.folder / QUEUE).exists():
         note = json.loads((run.folder / QUEUE).read_text(encoding="utf-8"))
         return Standing.queued, f"{note['cluster']} job {note['job']}"
     return state, remark
+
+
+def died(record: Mapping[str, Any]) -> str:
+    """What can be said of a run whose process is gone and has recorded no ending."""
+    return f"process {record['pid']} on {record['host']} died without a word: killed from outside, or out of memory"
+
+
+def set_right(folder: Path, say: Callable[[str], None]) -> None:
+    """Before the runs of the sweep at `folder` are judged by their records: writes the ending of each whose process
+    has died without one. A line for it, and for each that may have died on another host."""
+    for path in sorted(folder.glob("*/run.json")):
+        run = RunRecord(path.parent)
+        try:
+            record = run.read()
+        except json.JSONDecodeError:
+            continue  # the report says so
+        if record.get("state") != State.running or "pid" not in record:
+            continue
+        state, remark = standing(run)
+        if state == Standing.lost:
+            note(run, record["pid"], died(record))
+        if state in (Standing.lost, Standing.unknown):
+            say(f"note: {record.get('arm')} s{record.get('seed')} is {run.read()['state']} by its record: {remark}")
 
 
 def last_rows(path: Path) -> list[dict[str, Any]]:

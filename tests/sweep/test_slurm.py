@@ -4,13 +4,18 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import fake_slurm
 import pytest
 import stub_sweep
 from stub_sweep import begun, finish, record, start, states, until, write_sweep
+
+from minirl.record import LOCK
+from minirl.sweep.scheduled import Submitted
 
 LAUNCHER = "hydra/launcher=submitit_slurm"
 
@@ -78,6 +83,60 @@ def test_slurm_keeps_its_jobs_when_the_command_ends_and_repeating_it_finds_them(
     assert code == 0, output
     assert len(fake_slurm.jobs(slurm)) == 2 and len(begun()) == 2
     assert set(states().values()) == {"finished"}
+
+
+def test_without_accounting_a_run_killed_without_a_word_is_not_waited_for(slurm: Path) -> None:
+    """sacct is switched off: that the job is gone is known by the run, which shows no sign of life any more."""
+    (slurm / "bin" / "sacct").write_text("#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2\nexit 1\n")
+    write_sweep(["sleeps"], [0])
+    process = start(LAUNCHER)
+    until(lambda: len(begun()) == 1)
+    (number,) = fake_slurm.jobs(slurm)
+    held = [record("sleeps")["pid"], *map(int, (slurm / str(number) / "tasks").read_text().split())]
+    for pid in held:
+        os.kill(pid, signal.SIGKILL)
+    code, output = finish(process)
+    assert code == 1 and f"slurm {number}: it shows no sign of life any more" in output, output
+    assert states() == {("sleeps", 0): "failed"}
+
+
+@dataclass
+class Accounted:
+    """A job of which sacct says this."""
+
+    state: str
+    job_id: str = "7"
+
+    @property
+    def watcher(self) -> "Accounted":
+        return self
+
+    def get_state(self, job_id: str, mode: str) -> str:
+        return self.state
+
+    def done(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("sacct", "silence", "changes", "ended"),
+    [
+        ("UNKNOWN", 3600.0, {}, True),
+        ("UNKNOWN", 200.0, {}, False),  # fewer than five minutes
+        ("RUNNING", 3600.0, {}, False),  # SLURM knows better
+        ("UNKNOWN", 3600.0, {"job": "slurm 6"}, False),  # an earlier job's run: this one waits for its turn
+        ("UNKNOWN", 3600.0, {"state": "interrupted"}, False),  # saved, and put back into the queue
+    ],
+)
+def test_a_job_that_sacct_does_not_know_has_ended_when_its_run_is_silent(
+    tmp_path: Path, sacct: str, silence: float, changes: dict[str, str], ended: bool
+) -> None:
+    whole = {"state": "running", "host": "elsewhere", "job": "slurm 7", "pid": 1}
+    (tmp_path / "run.json").write_text(json.dumps(whole | changes))
+    (tmp_path / LOCK).touch()
+    then = time.time() - silence
+    os.utime(tmp_path / LOCK, (then, then))
+    assert Submitted("slurm", Accounted(sacct), tmp_path).has_ended() is ended
 
 
 @pytest.mark.slow

@@ -4,6 +4,8 @@ import fcntl
 import json
 import os
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 from threading import Timer
@@ -11,8 +13,11 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from minirl.cli import app
 from minirl.record import LOCK, Busy, RunRecord
+from minirl.report.read import read_sweep
 from minirl.sweep.display import duration, number, table
 from minirl.sweep.job import Answer
 from minirl.sweep.outcome import Ending, Life, conclude, last_words, life, manner_of_death
@@ -131,6 +136,50 @@ def test_a_process_number_that_was_given_again_is_not_the_run(tmp_path: Path) ->
         assert life(record) is Life.alive
     assert life(record) is Life.gone
     assert run_status(tmp_path, "a", 0).state == "lost"
+
+
+HOLDER = """
+import os, sys, time
+from pathlib import Path
+from minirl.record import RunRecord, environment
+run = RunRecord(Path(sys.argv[1]))
+with run.locked():
+    run.update(**environment(), state="running", num_updates=10, arm="a", seed=0)
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_report_is_of_records_that_killed_runs_could_not_write(own_folder: Path) -> None:
+    """kill -9 of a run that nobody watches: `minirl status` sees it, and `minirl report` has it recorded first. What
+    still runs, or may do so elsewhere, is left as it is."""
+    words = [sys.executable, "-c", HOLDER]
+    killed, alive = [
+        subprocess.Popen([*words, f"outputs/sweeps/mine/{name}-s0"], stdout=subprocess.PIPE) for name in ("k", "l")
+    ]
+    sweep = Path("outputs/sweeps/mine")
+    elsewhere = silent(write_run(sweep / "e-s0", [row(0)], host="elsewhere", arm="a", seed=0), 3600.0)
+    try:
+        for process in (killed, alive):
+            assert process.stdout is not None and process.stdout.readline() == b"held\n"
+        killed.kill()
+        killed.wait()
+        status = run_status(sweep / "k-s0", "a", 0)
+        assert status.state == "lost" and f"process {killed.pid} on {socket.gethostname()} died" in str(status.remark)
+        cells = [
+            {"arm": name, "seed": 0, "folder": f"{name}-s0", "same_as": None, "excluded": None} for name in ("k", "l")
+        ]
+        plan = {"name": "mine", "arms": {"k": [], "l": []}, "seeds": [0], "cells": cells}
+        (sweep / "sweep.json").write_text(json.dumps(plan))
+        done = CliRunner().invoke(app, ["report", "mine"])
+        assert f"a s0 is failed by its record: process {killed.pid}" in done.output, done.output
+        assert "a s0 is running by its record: no sign of life from elsewhere for 60 minutes" in done.output
+        assert "repeat the command to go on from the newest checkpoint" in RunRecord(sweep / "k-s0").read()["reason"]
+        assert {arm.runs[0].state for arm in read_sweep(sweep).arms.values()} == {"failed", "running"}
+        assert RunRecord(elsewhere).read()["state"] == "running"
+    finally:
+        alive.kill()
+        alive.wait()
 
 
 @pytest.mark.parametrize(
