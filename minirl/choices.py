@@ -75,6 +75,7 @@ class Numerics(StrEnum):
 class Placement(StrEnum):
     colocated = "colocated"
     separate = "separate"
+    shared = "shared"
 
 
 class GoldForm(StrEnum):

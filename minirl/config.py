@@ -153,9 +153,10 @@ class ModelConfig:
 @dataclass
 class EngineConfig:
     """The sampler. max_rollout_seconds: a watcher outside the process ends a run whose rollout takes longer; null: no
-    watcher. What stands below is read by vllm alone, and null for torch: whether it runs on the trainer's devices or on
-    GPUs of its own, over how many a model is cut, how long a sequence may be (prompt and response), the size of the KV
-    cache, whether prompts share cached prefixes, whether the engine gives its memory back while the trainer updates."""
+    watcher. What stands below is read by vllm alone, and null for torch: whether it runs in the trainer's processes
+    (colocated), in its own on the trainer's GPUs (shared) or in its own on its own GPUs (separate), over how many a
+    model is cut, how long a sequence may be (prompt and response), the size of the KV cache, whether prompts share
+    cached prefixes, whether the engine gives its memory back while the trainer updates."""
 
     name: str = key()
     numerics: Numerics = key()

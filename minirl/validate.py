@@ -97,7 +97,8 @@ def _ranks(config: Config, ranks: int) -> Iterator[str]:
     if replicas < 1 or ranks % replicas:
         yield f"train.num_replicas={replicas} does not divide {ranks} ranks: each replica takes as many of them"
     size = engine.tensor_parallel
-    if engine.placement is Placement.colocated and size is not None and size > 0 and ranks % size:
+    together = engine.placement in (Placement.colocated, Placement.shared)  # as many ranks as devices share an engine
+    if together and size is not None and size > 0 and ranks % size:
         yield f"engine.tensor_parallel={size}: {ranks} ranks cannot be cut into engines of {size}"
 
 
@@ -311,8 +312,8 @@ def _placement(config: Config) -> Iterator[str]:
     engine, size = config.engine, config.engine.tensor_parallel
     if size is not None and size < 1:
         yield f"engine.tensor_parallel={size}: expected at least 1"
-    if engine.placement is Placement.separate and config.run.device == "cpu":
-        yield "engine.placement=separate: weights travel from GPU to GPU, and run.device=cpu; use colocated"
+    if engine.placement in (Placement.separate, Placement.shared) and config.run.device == "cpu":
+        yield f"engine.placement={engine.placement}: weights travel from GPU to GPU, and run.device=cpu; use colocated"
     if engine.placement is Placement.separate and engine.sleep:
         yield "engine.sleep=true: engine.placement=separate shares no device with the trainer; use engine.sleep=false"
 

@@ -88,13 +88,17 @@ class World:
         dist.all_gather_object(values, value)
         return values
 
-    def scatter(self, values: Sequence[Any] | None) -> Any:
-        """This rank's of the (picklable) values that rank 0 has, one for each rank; the others give None."""
+    def row(self, size: int) -> dist.ProcessGroup | None:
+        """The `size` ranks in a row that this one is among, for `scatter`; None: all. Made by all ranks together."""
+        return dist.new_subgroups(size)[0] if 1 < size < self.size else None
+
+    def scatter(self, values: Sequence[Any] | None, row: dist.ProcessGroup | None = None) -> Any:
+        """This rank's of the (picklable) values that the first of its row has, one for each; the others give None."""
         if self.size == 1:
             (value,) = values or ()
             return value
         received: list[Any] = [None]
-        dist.scatter_object_list(received, None if values is None else list(values), src=0)
+        dist.scatter_object_list(received, None if values is None else list(values), group=row, group_src=0)
         return received[0]
 
     def exchange(self, rows: Tensor, send: list[int], receive: list[int]) -> Tensor:

@@ -103,11 +103,17 @@ def test_two_ranks(outputs: Path, tmp_path: Path, tensor_parallel: int) -> None:
     assert len(mismatch) == 2 and all(value < 1e-9 for value in mismatch)
 
 
-def test_a_separate_engine_serves_two_ranks(tmp_path: Path) -> None:
-    """vLLM in processes of its own, weights through both sides of its transfer; only NCCL is replaced by a store. The
+@pytest.mark.parametrize(
+    ("placement", "tensor_parallel"),
+    [("separate", 1), ("shared", 1), ("shared", 2)],
+    ids=["separate", "an engine each on the trainer's devices", "one engine on the trainer's devices"],
+)
+def test_vllm_in_processes_of_its_own_serves_two_ranks(tmp_path: Path, placement: str, tensor_parallel: int) -> None:
+    """Weights go through both sides of vLLM's transfer; only NCCL is replaced by a store, a GPU's memory by a file. The
     ranks end by being killed, and vLLM's processes end with them."""
-    script = ROOT / "tests" / "engine" / "separate_ranks.py"
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(script), str(tmp_path)]
+    script = ROOT / "tests" / "engine" / "apart_ranks.py"
+    words = [str(tmp_path), placement, str(tensor_parallel)]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(script), *words]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     subprocess.run([sys.executable, *launch], env=environment, timeout=600, cwd=tmp_path, **quiet)

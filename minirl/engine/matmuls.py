@@ -43,6 +43,14 @@ def quantised_weights(model: PreTrainedModel) -> dict[str, int]:
     return axes
 
 
+def matrices(model: PreTrainedModel) -> frozenset[str]:
+    """The weights that an engine holds in the dtype in which it computes: of linear layers, experts, embeddings and
+    head, nearly all of a model. Routers, norms and biases are left out: an engine may hold some of them in fp32."""
+    plain = {name for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.Embedding)}
+    stacked = {name for name, weight in model.named_parameters() if name.rpartition(".")[2] in STACKED}
+    return frozenset(f"{name}.weight" for name in plain if name.rpartition(".")[2] not in UNTOUCHED) | stacked
+
+
 def rounded_weight(weight: Tensor, rounding: Rounding, axis: int) -> Tensor:
     """The weight rounded by output channel, wherever its inputs stand."""
     return rounding(weight.movedim(axis, -1)).movedim(-1, axis)

@@ -1,7 +1,8 @@
 """mu on vLLM: weights in, responses out, by the same calls wherever vLLM runs.
 
 The facts about vLLM are in four files: what one instance is built with and answers (`vllm_server`), where it runs
-(`vllm_placement`, with the trainer's end of a transfer over NCCL in `vllm_transfer`), and its worker (`vllm_worker`).
+(`vllm_placement`, with the trainer's end of a transfer to other processes in `vllm_transfer`), and its worker
+(`vllm_worker`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from minirl.config import ConfigError, EngineConfig, Numerics, Placement
-from minirl.engine.matmuls import quantised_weights, rounded_weight
+from minirl.engine.matmuls import matrices, quantised_weights, rounded_weight
 from minirl.engine.numerics import ROUNDINGS
 from minirl.engine.parameters import NOTHING_LOADED, Signature, refuse_nothing
 from minirl.engine.responses import Routers, joined
@@ -46,8 +47,8 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
 }
-# colocated vLLM takes tensors by reference, so it must be in this process; a separate one must not
-OWN_PROCESS = {Placement.colocated: "0", Placement.separate: "1"}
+# colocated vLLM takes tensors by reference, so it must be in this process; the others must not
+OWN_PROCESS = {Placement.colocated: "0", Placement.separate: "1", Placement.shared: "1"}
 CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 FP8_CAPABILITY = (8, 9)
 # whose loader writes parameters past the transfer session; only the in-process transfer knows better
@@ -92,9 +93,9 @@ def refuse_model(model: PreTrainedModel, engine: EngineConfig, device: torch.dev
         raise ConfigError(f"model.head_dim={size}: on a CPU vLLM takes one of {sizes}; or use engine=torch")
     if heads % (engine.tensor_parallel or 1):
         raise ConfigError(f"engine.tensor_parallel={engine.tensor_parallel}: must divide the {heads} attention heads")
-    if engine.placement is Placement.separate and model.config.model_type in COLOCATED_ONLY:
+    if engine.placement is not Placement.colocated and model.config.model_type in COLOCATED_ONLY:
         raise ConfigError(
-            f"engine.placement=separate: vLLM loses parameters of {model.config.model_type} on the way; use "
+            f"engine.placement={engine.placement}: vLLM loses parameters of {model.config.model_type} on the way; use "
             "engine.placement=colocated"
         )
 
@@ -115,6 +116,7 @@ class VllmEngine:
         self.device, self.engine, self.version = world.device, engine, NOTHING_LOADED
         self.signature, self.rounding = Signature.of(model), ROUNDINGS[engine.numerics].weights
         self.rounded = quantised_weights(model) if engine.numerics is Numerics.fp8_weights else {}
+        self.matrices, self.dtype = matrices(model), getattr(torch, DTYPES[engine.numerics])
         self.routers, self.names = routers_of(model), served_names(model.config.model_type)
         self.place = place(engine, world)
         llm: Any = None
@@ -127,7 +129,8 @@ class VllmEngine:
 
     @torch.no_grad()
     def load_parameters(self, parameters: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """start, update, finish: every parameter is copied, rounded anew where the numerics round."""
+        """start, update, finish: every parameter is copied, rounded anew where the numerics round; matrices travel in
+        the engine's own dtype."""
         self.version = NOTHING_LOADED
         self.server.wake("weights")
         self.place.send(self._outgoing(parameters), version)
@@ -139,6 +142,8 @@ class VllmEngine:
         for name, values in self.signature.checked(parameters):
             if name in self.rounded:
                 values = rounded_weight(values.float(), self.rounding, self.rounded[name])
+            if name in self.matrices:
+                values = values.to(self.dtype)
             yield from self.names(name, values)
 
     @torch.no_grad()

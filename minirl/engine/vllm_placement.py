@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
 from minirl.config import ConfigError, EngineConfig, Placement
+from minirl.engine.cuda_handles import HANDLES
 from minirl.engine.responses import Response
 from minirl.types import Prompt
 from minirl.world import World
+
+if TYPE_CHECKING:
+    from minirl.engine.vllm_transfer import Sender
 
 Named = Iterable[tuple[str, Tensor]]
 Ask = Callable[[Sequence[Prompt]], list[Response]]
@@ -50,13 +54,13 @@ class Colocated:
     serves = True
 
     def __init__(self, engine: EngineConfig, world: World) -> None:
-        self.num_members, self.world = engine.tensor_parallel or 1, world
+        self.members, self.world = neighbours(world, engine.tensor_parallel or 1), world
 
     def settings(self) -> dict[str, Any]:
         from minirl.engine.vllm_worker import BACKEND
 
         launched = {"distributed_executor_backend": "external_launcher"} if "RANK" in os.environ else {}
-        return {"tensor_parallel_size": self.num_members, **launched, "weight_transfer_config": transfer(BACKEND)}
+        return {"tensor_parallel_size": len(self.members), **launched, "weight_transfer_config": transfer(BACKEND)}
 
     def connect(self, llm: Any, expected: Named) -> None:
         self.llm = llm
@@ -69,50 +73,78 @@ class Colocated:
         self.llm.finish_weight_update(weight_version=str(version))
 
     def respond(self, prompts: Sequence[Prompt], group_size: int, ask: Ask) -> list[Response]:
-        if self.num_members == 1:
+        if len(self.members) == 1:
             return ask(prompts)
-        first = self.world.rank - self.world.rank % self.num_members
-        members = self.world.gather(prompts)[first : first + self.num_members]
-        return divided(ask(joint(members)), members, group_size)[self.world.rank - first]
+        members = self.world.gather(prompts)[self.members.start : self.members.stop]
+        return divided(ask(joint(members)), members, group_size)[self.members.index(self.world.rank)]
 
 
-class Separate:
-    """vLLM in processes of its own, on the GPUs behind the trainer's on rank 0's node. Rank 0 owns it; weights are
-    broadcast by NCCL, parameter by parameter, through the trainer's side of vLLM's own weight transfer."""
+class Apart:
+    """vLLM in processes of its own, one for each of `devices`, GPUs of this node by number. The first of `members`, a
+    row of ranks, owns it and asks it for all of them; weights take the way of `backend`, through the trainer's side of
+    vLLM's own transfer."""
 
-    def __init__(self, engine: EngineConfig, world: World) -> None:
-        self.num_gpus, self.world = engine.tensor_parallel or 1, world
-        self.serves = world.rank == 0
+    sender: Sender
+
+    def __init__(self, world: World, *, members: range, devices: range, backend: str) -> None:
+        self.world, self.members, self.devices, self.backend = world, members, devices, backend
+        self.serves, self.row = world.rank == members[0], world.row(len(members))
 
     def settings(self) -> dict[str, Any]:
         from minirl.engine.vllm_worker import OWNER
 
         os.environ[OWNER] = str(os.getpid())  # vLLM's processes inherit it
-        first = num_local_ranks()
         return {
-            "tensor_parallel_size": self.num_gpus,
+            "tensor_parallel_size": len(self.devices),
             "distributed_executor_backend": "mp",
-            "device_ids": list(range(first, first + self.num_gpus)),
-            "weight_transfer_config": transfer("nccl"),
+            "device_ids": list(self.devices),
+            "weight_transfer_config": transfer(self.backend),
         }
 
-    def connect(self, llm: Any, expected: Named) -> None:
-        from minirl.engine.vllm_transfer import Broadcast
-
-        self.broadcast = Broadcast(llm, expected, num_receivers=self.num_gpus, rank=self.world.rank)
-
     def send(self, named: Named, version: int) -> None:
-        self.broadcast.send(named, version)
+        self.sender.send(named, version)
 
     def respond(self, prompts: Sequence[Prompt], group_size: int, ask: Ask) -> list[Response]:
-        members = self.world.gather(prompts)
+        if len(self.members) == 1:
+            return ask(prompts)
+        members = self.world.gather(prompts)[self.members.start : self.members.stop]
         parts = divided(ask(joint(members)), members, group_size) if self.serves else None
-        return self.world.scatter(parts)
+        return self.world.scatter(parts, self.row)
+
+
+class Separate(Apart):
+    """On the GPUs behind the trainer's on rank 0's node, for all ranks. Rank 0 broadcasts weights by NCCL, parameter by
+    parameter."""
+
+    def __init__(self, engine: EngineConfig, world: World) -> None:
+        first, num_gpus = num_local_ranks(), engine.tensor_parallel or 1
+        super().__init__(world, members=range(world.size), devices=range(first, first + num_gpus), backend="nccl")
+
+    def connect(self, llm: Any, expected: Named) -> None:
+        from minirl.engine.vllm_transfer import broadcast
+
+        self.sender = broadcast(llm, expected, num_receivers=len(self.devices), rank=self.world.rank)
+
+
+class Shared(Apart):
+    """On the trainer's GPUs: those of `engine.tensor_parallel` ranks in a row are one engine's. Each rank lays weights
+    into a buffer that the worker on its GPU reads (CUDA IPC), chunk by chunk."""
+
+    def __init__(self, engine: EngineConfig, world: World) -> None:
+        members = neighbours(world, engine.tensor_parallel or 1)
+        first = members[0] % num_local_ranks()
+        super().__init__(world, members=members, devices=range(first, first + len(members)), backend=HANDLES)
+
+    def connect(self, llm: Any, expected: Named) -> None:
+        from minirl.engine.vllm_transfer import handed_over
+
+        self.sender = handed_over(llm, expected, rank=self.members.index(self.world.rank))
 
 
 PLACES: dict[Placement, Callable[[EngineConfig, World], Place]] = {
     Placement.colocated: Colocated,
     Placement.separate: Separate,
+    Placement.shared: Shared,
 }
 
 
@@ -142,6 +174,12 @@ def divided(
     return parts
 
 
+def neighbours(world: World, size: int) -> range:
+    """The row of `size` ranks that this one is in."""
+    first = world.rank - world.rank % size
+    return range(first, first + size)
+
+
 def num_local_ranks() -> int:
     """Trainer processes on this node, as torchrun tells them."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -149,17 +187,21 @@ def num_local_ranks() -> int:
 
 def refuse_few_devices(engine: EngineConfig, num_devices: int) -> None:
     """num_devices: GPUs that torch sees on this node."""
-    if engine.placement is not Placement.separate:
+    placement, ranks, size = engine.placement, num_local_ranks(), engine.tensor_parallel or 1
+    if placement is None or placement is Placement.colocated:
         return
     if num_devices == 0:
         raise ConfigError(
-            "engine.placement=separate: weights travel from GPU to GPU (NCCL), and torch sees no GPU here; use "
+            f"engine.placement={placement}: weights travel from GPU to GPU, and torch sees no GPU here; use "
             "engine.placement=colocated"
         )
-    needed = num_local_ranks() + (engine.tensor_parallel or 1)
-    if num_devices < needed:
+    if placement is Placement.shared and ranks % size:
         raise ConfigError(
-            f"engine.placement=separate: {num_local_ranks()} GPUs of the trainer and engine.tensor_parallel="
-            f"{engine.tensor_parallel} of vLLM are {needed}, torch sees {num_devices}: start fewer ranks, or use "
-            "engine.placement=colocated"
+            f"engine.tensor_parallel={size}: with engine.placement=shared an engine is on GPUs of one node, and its "
+            f"{ranks} ranks cannot be cut into engines of {size}"
+        )
+    if placement is Placement.separate and num_devices < ranks + size:
+        raise ConfigError(
+            f"engine.placement=separate: {ranks} GPUs of the trainer and engine.tensor_parallel={size} of vLLM are "
+            f"{ranks + size}, torch sees {num_devices}: start fewer ranks, or use engine.placement=colocated"
         )

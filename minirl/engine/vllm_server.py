@@ -27,6 +27,9 @@ BUILT_FOR = "0.32"
 WORKER = "minirl.engine.vllm_worker.WorkerExtension"
 CPU_BLOCK_TOKENS = 32  # the smallest block of the KV cache that the CPU kernels take; prefixes are shared by the block
 CPU_STEP_TOKENS = 2048  # computed in one step, at least
+# share of a GPU that must be free where vLLM starts: its default is nearly all, and a trainer may be there already. It
+# has no other effect where the size of the cache is given
+LEAST_MEMORY = 0.01
 # fp8_weights is arithmetic in fp32 on weights that fp8 can hold: the same function as on the torch engine
 DTYPES = {
     Numerics.fp32: "float32",
@@ -226,7 +229,11 @@ def by_device(engine: EngineConfig, routers: Routers | None, device: torch.devic
         tokens = max(CPU_STEP_TOKENS, engine.max_sequences, engine.max_sequence_tokens or 0)
         pieces = {"enable_chunked_prefill": False, "max_num_batched_tokens": tokens}
         return {"enforce_eager": True, "block_size": CPU_BLOCK_TOKENS, **pieces}
-    options = {"enable_sleep_mode": engine.sleep, "enable_return_routed_experts": routers is not None}
+    options = {
+        "gpu_memory_utilization": LEAST_MEMORY,
+        "enable_sleep_mode": engine.sleep,
+        "enable_return_routed_experts": routers is not None,
+    }
     return options | ({"quantization": "fp8"} if engine.numerics is Numerics.fp8 else {})
 
 

@@ -2,7 +2,8 @@
 
 What vLLM 0.32 does not offer on a CPU: weights handed over in this process, experts packed again after
 every load, rotary positions for DeepSeek's attention, and the routers' choices. All hook private names, so the release
-is pinned and tests watch them. And, on any device, an end together with the trainer.
+is pinned and tests watch them. And, on any device, CUDA handles that need no pickling, and an end together with the
+trainer.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferEngine, IPCWeightTransferUpdateInfo
 from vllm.model_executor.layers.fused_moe.layer import MoERunner
 from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
 from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbedding
@@ -33,8 +35,10 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, i
 from vllm.platforms import current_platform
 from vllm.v1.sample import sampler
 
+from minirl.engine.cuda_handles import HANDLES, arguments_of
+
 BACKEND = "minirl_in_process"
-OWNER = "MINIRL_VLLM_OWNER"  # environment variable: the process that a separate vLLM belongs to
+OWNER = "MINIRL_VLLM_OWNER"  # environment variable: the process that a vLLM in processes of its own belongs to
 
 
 @dataclass
@@ -82,6 +86,14 @@ class InProcessTransfer(WeightTransferEngine[NothingToInit, Parameters]):
 
     def shutdown(self) -> None:
         """Nothing to disconnect."""
+
+
+class HandleTransfer(IPCWeightTransferEngine):
+    """vLLM's transfer over CUDA IPC, with handles that nothing has to be unpickled for."""
+
+    def parse_update_info(self, update_dict: dict[str, Any]) -> IPCWeightTransferUpdateInfo:
+        handles = {gpu: arguments_of(handle) for gpu, handle in update_dict["ipc_handles"].items()}
+        return super().parse_update_info(update_dict | {"ipc_handles": handles})
 
 
 class WorkerExtension:
@@ -186,6 +198,7 @@ def end_with(owner: int) -> None:
 if OWNER in os.environ and int(os.environ[OWNER]) != os.getpid():
     Thread(target=end_with, args=(int(os.environ[OWNER]),), daemon=True).start()
 WeightTransferEngineFactory.register_engine(BACKEND, InProcessTransfer)
+WeightTransferEngineFactory.register_engine(HANDLES, HandleTransfer)
 if current_platform.is_cpu():
     pack_experts_after_every_load()
     rotate_in_plain_torch()

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from minirl.config import ConfigError, Numerics, Placement
 from minirl.engine import vllm_engine, vllm_placement, vllm_server
+from minirl.engine.cuda_handles import HANDLES
 from minirl.engine.responses import Response, Routers
-from minirl.engine.vllm_placement import Colocated, Separate, place
+from minirl.engine.vllm_placement import Colocated, Separate, Shared, place
 from minirl.types import Prompt, Sampling
 from minirl.world import World
 
@@ -22,18 +23,21 @@ CPU = torch.device("cpu")
 
 
 class OneOfMany(World):
-    """A rank whose fellows have the given prompts, and hear what rank 0 scatters."""
+    """A rank whose fellows have the given prompts, and hear what the first of their row scatters."""
 
     everyone: list[list[Prompt]]
     scattered: list[Any] | None = None
+
+    def row(self, size: int) -> Any:
+        return size
 
     def gather(self, value: Any) -> list[Any]:
         assert value == self.everyone[self.rank]
         return self.everyone
 
-    def scatter(self, values: Any) -> Any:
+    def scatter(self, values: Any, row: Any) -> Any:
         object.__setattr__(self, "scattered", values)
-        return "from rank 0" if values is None else values[self.rank]
+        return "from the first" if values is None else values[self.rank % row]
 
 
 def rank(number: int, lengths: list[int]) -> OneOfMany:
@@ -83,8 +87,32 @@ def test_rank_0_asks_a_separate_engine_for_all() -> None:
     assert [len(part) for part in world.scattered or []] == [4, 2, 6]
     other, unasked = rank(2, [2, 1, 3]), Asked(2)
     placed = Separate(vllm_config(placement=Placement.separate), other)
-    assert placed.respond(other.everyone[2], 2, unasked) == "from rank 0" and not placed.serves
+    assert placed.respond(other.everyone[2], 2, unasked) == "from the first" and not placed.serves
     assert unasked.positions == [] and other.scattered is None
+
+
+def test_the_first_of_the_ranks_that_share_their_gpus_asks_for_them() -> None:
+    lengths = [2, 1, 3, 2]  # two engines of two ranks
+    config = vllm_config(placement=Placement.shared, tensor_parallel=2)
+    for number in range(4):
+        world, asked = rank(number, lengths), Asked(2)
+        placed = Shared(config, world)
+        found = placed.respond(world.everyone[number], 2, asked)
+        assert placed.serves == (number % 2 == 0)
+        if placed.serves:
+            assert [list(each.tokens) for each in found] == own(world) and len(asked.positions) == sum(
+                lengths[number : number + 2]
+            )
+            assert [len(part) for part in world.scattered or []] == [2 * each for each in lengths[number : number + 2]]
+        else:
+            assert found == "from the first" and asked.positions == []
+
+
+def test_a_rank_with_an_engine_of_its_own_on_its_gpu_asks_for_its_own() -> None:
+    world, asked = rank(1, [2, 3]), Asked(2)
+    placed = Shared(vllm_config(placement=Placement.shared), world)
+    found = placed.respond(world.everyone[1], 2, asked)
+    assert placed.serves and [list(each.tokens) for each in found] == own(world) and world.scattered is None
 
 
 @pytest.fixture
@@ -112,20 +140,35 @@ def test_what_a_placement_asks_of_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
         "device_ids": [4, 5, 6],
         "weight_transfer_config": "nccl",
     }
+    # the second node of two: its third and fourth rank are neighbours on its third and fourth GPU
+    asked = place(vllm_config(placement=Placement.shared, tensor_parallel=2), rank(7, [1] * 8)).settings()
+    assert asked == {
+        "tensor_parallel_size": 2,
+        "distributed_executor_backend": "mp",
+        "device_ids": [2, 3],
+        "weight_transfer_config": HANDLES,
+    }
     assert os.environ["OWNER_OF_A_TEST"] == str(os.getpid())
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
-    [(0, r"torch sees no GPU here; use engine\.placement=colocated"), (5, r"4 GPUs .* are 6, torch sees 5")],
+    ("placement", "size", "count", "said"),
+    [
+        ("separate", 2, 0, r"engine\.placement=separate: .* torch sees no GPU here; use engine\.placement=colocated"),
+        ("separate", 2, 5, r"4 GPUs .* are 6, torch sees 5"),
+        ("shared", 2, 0, r"engine\.placement=shared: .* torch sees no GPU here; use engine\.placement=colocated"),
+        ("shared", 3, 4, r"engine\.tensor_parallel=3: .* 4 ranks cannot be cut into engines of 3"),
+    ],
 )
-def test_a_separate_engine_needs_gpus_of_its_own(count: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_in_processes_of_its_own_needs_gpus(
+    placement: str, size: int, count: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    engine = vllm_config(placement=Placement.separate, tensor_parallel=2)
+    engine = vllm_config(placement=Placement(placement), tensor_parallel=size)
     with pytest.raises(ConfigError, match=said):
         vllm_placement.refuse_few_devices(engine, count)
-    vllm_placement.refuse_few_devices(engine, 6)
-    vllm_placement.refuse_few_devices(vllm_config(tensor_parallel=2), 0)
+    for enough in ({"placement": Placement.separate}, {"placement": Placement.shared}, {}):
+        vllm_placement.refuse_few_devices(vllm_config(tensor_parallel=2, **enough), 6 if enough else 0)
 
 
 def test_models_that_a_placement_cannot_serve() -> None:
@@ -134,17 +177,23 @@ def test_models_that_a_placement_cannot_serve() -> None:
     sinks = tiny_model()
     sinks.config.model_type = "gpt_oss"
     vllm_engine.refuse_model(sinks, vllm_config(), CPU)
-    with pytest.raises(ConfigError, match="loses parameters of gpt_oss"):
-        vllm_engine.refuse_model(sinks, vllm_config(placement=Placement.separate), CPU)
+    for placement in (Placement.separate, Placement.shared):
+        with pytest.raises(ConfigError, match=rf"engine\.placement={placement}: vLLM loses parameters of gpt_oss"):
+            vllm_engine.refuse_model(sinks, vllm_config(placement=placement), CPU)
 
 
-def test_on_a_cpu_a_separate_engine_is_refused_before_a_model_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("placement", [Placement.separate, Placement.shared])
+def test_on_a_cpu_other_processes_are_refused_before_a_model_is_read(
+    placement: Placement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     enough = SimpleNamespace(LLM=type("LLM", (), dict.fromkeys(vllm_engine.METHODS)))
     monkeypatch.setitem(sys.modules, "vllm", enough)
     monkeypatch.setattr(vllm_engine, "find_spec", lambda name: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(ConfigError, match=r"engine\.placement=separate: weights travel from GPU to GPU"):
-        vllm_engine.require(vllm_config(placement=Placement.separate))
+    with pytest.raises(ConfigError, match=rf"engine\.placement={placement}: weights travel from GPU to GPU"):
+        vllm_engine.require(vllm_config(placement=placement))
+    assert os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "1"
 
 
 # --- against vLLM's own signatures -------------------------------------------------------------------------------
@@ -235,16 +284,19 @@ def test_vllm_takes_every_setting_of_every_placement(monkeypatch: pytest.MonkeyP
     from dataclasses import fields
 
     from vllm import LLM
+    from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
     from vllm.engine.arg_utils import EngineArgs
 
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setattr("vllm.LLM", lambda **settings: settings)
+    known_transfers = WeightTransferEngineFactory._registry
     known = set(inspect.signature(LLM.__init__).parameters) | {spec.name for spec in fields(EngineArgs)}
     for name in Placement:
         engine = vllm_config(
-            placement=name, tensor_parallel=2, numerics=Numerics.fp8, sleep=name is Placement.colocated
+            placement=name, tensor_parallel=2, numerics=Numerics.fp8, sleep=name is not Placement.separate
         )
         placed = place(engine, World(0, 2, CPU)).settings()
+        assert placed["weight_transfer_config"].backend in known_transfers
         asked = vllm_server.started(tiny_model(), engine, Routers((0,), 8, 2), torch.device("cuda"), placed)
         assert set(asked) <= known
         assert asked["quantization"] == "fp8" and asked["enable_return_routed_experts"] is True
