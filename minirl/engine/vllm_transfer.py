@@ -1,4 +1,4 @@
-"""The trainer's end of vLLM's weight transfers to other processes. Imports vLLM: it is imported where vLLM is in use."""
+"""The trainer's end of vLLM's weight transfers to other processes. Imported where vLLM is in use."""
 
 from __future__ import annotations
 

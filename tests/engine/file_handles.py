@@ -69,8 +69,8 @@ def install(replace: Replace) -> None:
     replace(torch.accelerator, "current_device_index", lambda: 0)
     replace(torch.cuda, "get_device_properties", properties)
     replace(torch.cuda, "current_stream", lambda: SimpleNamespace(synchronize=lambda: None))
-    for name in ("synchronize", "ipc_collect"):
-        replace(torch.cuda, name, lambda: None)
+    for module, name in ((torch.cuda, "synchronize"), (torch.cuda, "ipc_collect"), (torch.accelerator, "synchronize")):
+        replace(module, name, lambda: None)
 
 
 if in_vllm():

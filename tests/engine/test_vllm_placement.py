@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from teacher_forcing import EOS, some_prompts, tiny_model, vllm_config
-from torch import Tensor
 
 from minirl.config import ConfigError, Numerics, Placement
 from minirl.engine import vllm_engine, vllm_placement, vllm_server
@@ -197,85 +196,6 @@ def test_on_a_cpu_other_processes_are_refused_before_a_model_is_read(
 
 
 # --- against vLLM's own signatures -------------------------------------------------------------------------------
-
-
-class Recorder:
-    """An LLM that does nothing, with the signatures of the real one: a call that vLLM would not take fails here."""
-
-    def __init__(self, calls: list[str]) -> None:
-        from vllm import LLM
-
-        self.real, self.calls = LLM, calls
-
-    def __getattr__(self, name: str) -> Any:
-        signature = inspect.signature(getattr(self.real, name))
-
-        def noted(*args: object, **kwargs: object) -> object:
-            bound = signature.bind(self, *args, **kwargs).arguments
-            words = [str(bound[key]) for key in ("weight_version", "tags", "level") if key in bound]
-            self.calls.append(" ".join([name, *words]))
-            return {"reset_prefix_cache": True, "get_weight_version": "3"}.get(name)
-
-        return noted
-
-
-@pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every call that a separate engine makes; the trainer's side of the transfer is vLLM's, up to NCCL."""
-    calls, state = list[str](), tiny_model().state_dict()
-
-    class Communicator:
-        def broadcast(self, tensor: Tensor, src: int, stream: object) -> None:
-            name = next((name for name, value in state.items() if value.data_ptr() == tensor.data_ptr()), "?")
-            calls.append(f"broadcast {name}")
-
-    from vllm.distributed.weight_transfer import nccl_engine
-
-    from minirl.engine import vllm_transfer
-
-    monkeypatch.setattr(nccl_engine, "open_trainer_endpoint", lambda info: Communicator())
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
-    real = vllm_transfer.NCCLTrainerInitInfo
-    monkeypatch.setattr(vllm_transfer, "NCCLTrainerInitInfo", lambda **info: real(**info, packed=False))
-    monkeypatch.setattr(vllm_engine, "require", lambda engine: None)
-    monkeypatch.setattr(vllm_engine, "started", lambda *given: Recorder(calls))
-    monkeypatch.setattr(vllm_engine, "routers_of", lambda model: None)
-    monkeypatch.setattr(Separate, "settings", lambda self: {})
-    model = tiny_model()
-    engine = vllm_engine.VllmEngine(model, engine=vllm_config(placement=Placement.separate), world=World(0, 1, CPU))
-    engine.load_parameters(state.items(), 3)
-    calls.append(f"version {engine.version}")
-    return calls
-
-
-@pytest.mark.vllm
-def test_a_load_over_nccl_is_start_update_finish_and_every_parameter_in_between(recorded: list[str]) -> None:
-    sent = [call for call in recorded if call.startswith("broadcast")]
-    assert sent == [f"broadcast {name}" for name in tiny_model().state_dict()]
-    others = [call for call in recorded if call not in sent]
-    assert others == [
-        "init_weight_transfer_engine",
-        "start_weight_update",
-        "update_weights",  # in a thread of its own, beside the broadcasts
-        "finish_weight_update 3",
-        "reset_prefix_cache",
-        "get_weight_version",
-        "version 3",
-    ]
-    assert recorded.index("start_weight_update") < recorded.index(sent[0])
-    assert recorded.index(sent[-1]) < recorded.index("finish_weight_update 3")
-
-
-@pytest.mark.vllm
-def test_a_rank_without_an_engine_gathers_parameters_and_calls_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm_engine, "require", lambda engine: None)
-    monkeypatch.setattr(vllm_engine, "started", None)
-    model, read = tiny_model(), list[str]()
-    engine = vllm_engine.VllmEngine(model, engine=vllm_config(placement=Placement.separate), world=World(1, 2, CPU))
-    engine.load_parameters(((name, read.append(name) or value) for name, value in model.state_dict().items()), 4)
-    assert read == list(model.state_dict()) and engine.version == 4
-    engine.rest()
-    engine.close()
 
 
 @pytest.mark.vllm
