@@ -52,7 +52,11 @@ class Estimate:
 def estimate(config: Config, start: Path | None, machine: Machine) -> Estimate:
     """start: the folder of the cold start, where it is made already."""
     shape = architecture(settings_of(config, start))
-    found = measured(config, shape, machine)
+    return sized(config, shape, machine, measured(config, shape, machine))
+
+
+def sized(config: Config, shape: Architecture, machine: Machine, found: Measured | None) -> Estimate:
+    """found: what a recorded run says of the seconds and of the length of responses."""
     expected = work(config, shape, expected=None if found is None else found.length)
     modelled = seconds(config, shape, expected, machine)
     return Estimate(

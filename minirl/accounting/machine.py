@@ -13,6 +13,10 @@ from minirl.validate import num_ranks
 GIB = 1 << 30
 
 
+class UnknownGpu(ConfigError):
+    """Of this machine's GPU there are no figures."""
+
+
 @dataclass(frozen=True)
 class Device:
     """memory in bytes, arithmetic in floating-point operations per second (dense bf16), bandwidth of its memory in
@@ -60,13 +64,28 @@ def machine(config: MachineConfig, run: RunConfig, visible: Sequence[str]) -> Ma
                 f"machine.gpus_per_node={config.gpus_per_node}: of which kind? set machine.gpu to one of "
                 f"{', '.join(Gpu)}"
             )
-        device = Device("CPU", host, THREAD_ARITHMETIC * run.num_threads, THREAD_BANDWIDTH * run.num_threads)
-        return Machine(device, num_ranks(), num_ranks(), host, on_gpu=False)
-    kind = config.gpu or _kind_here()
-    memory, arithmetic, bandwidth = SHEETS[kind]
+        return Machine(_processors(run, host), num_ranks(), num_ranks(), host, on_gpu=False)
     per_node = config.gpus_per_node or min(num_ranks(), max(len(visible), 1))
-    device = Device(kind.value, memory * GIB, arithmetic * 1e12, bandwidth * 1e12)
-    return Machine(device, config.num_nodes * per_node, per_node, host, on_gpu=True)
+    return Machine(_sheet(config.gpu or _kind_here()), config.num_nodes * per_node, per_node, host, on_gpu=True)
+
+
+def here(config: MachineConfig, run: RunConfig, visible: Sequence[str], ranks: int) -> Machine:
+    """This host, as a run of so many ranks has it that is started here. Where its GPUs are, `machine.gpu` says their
+    kind; where there are none, a `machine` with GPUs is another one, and nothing of it counts."""
+    elsewhere = config.gpu is not None and not visible
+    host = _host_memory() if config.host_memory_gib is None or elsewhere else config.host_memory_gib * GIB
+    if run.device == "cpu" or not visible:
+        return Machine(_processors(run, host), ranks, ranks, host, on_gpu=False)
+    return Machine(_sheet(config.gpu or _kind_here()), ranks, ranks, host, on_gpu=True)
+
+
+def _processors(run: RunConfig, host: float) -> Device:
+    return Device("CPU", host, THREAD_ARITHMETIC * run.num_threads, THREAD_BANDWIDTH * run.num_threads)
+
+
+def _sheet(kind: Gpu) -> Device:
+    memory, arithmetic, bandwidth = SHEETS[kind]
+    return Device(kind.value, memory * GIB, arithmetic * 1e12, bandwidth * 1e12)
 
 
 def _host_memory() -> float:
@@ -89,5 +108,5 @@ def _kind_here() -> Gpu:
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("Model")), "of this machine")
     found = kind_of(model)
     if found is None:
-        raise ConfigError(f"the GPU {model} has no row in minirl/accounting/machine.py: set machine.gpu to the nearest")
+        raise UnknownGpu(f"the GPU {model} has no row in minirl/accounting/machine.py: set machine.gpu to the nearest")
     return found

@@ -10,13 +10,14 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from minirl.accounting.estimate import Estimate, estimate
+from minirl.accounting.architecture import architecture, settings_of
+from minirl.accounting.estimate import Estimate, estimate, sized
 from minirl.accounting.fits import problems
-from minirl.accounting.machine import machine
+from minirl.accounting.machine import here, machine
 from minirl.accounting.memory import shown_parts
 from minirl.accounting.readable import in_bytes, in_count, in_time
 from minirl.config import ConfigError
-from minirl.sweep.devices import visible_gpus
+from minirl.sweep.devices import gpus, visible_gpus
 from minirl.sweep.plan import Cell, PlannedArm, made_start
 
 
@@ -28,6 +29,19 @@ def estimates(arms: Sequence[PlannedArm]) -> dict[str, Estimate]:
             config = planned.config
             place = machine(config.machine, config.run, visible_gpus())
             found[planned.arm.name] = estimate(config, made_start(config), place)
+    return found
+
+
+def estimates_here(arms: Sequence[PlannedArm], ranks: int) -> dict[str, Estimate]:
+    """The same for runs of so many ranks on this machine, whatever `machine` plans for; the seconds are the model's."""
+    found = {}
+    for planned in arms:
+        if planned.excluded is None:
+            config = planned.config
+            shape = architecture(settings_of(config, made_start(config)))
+            found[planned.arm.name] = sized(
+                config, shape, here(config.machine, config.run, gpus(config.run), ranks), None
+            )
     return found
 
 
@@ -114,24 +128,23 @@ def total_line(sizes: Mapping[str, Estimate], cells: Sequence[Cell]) -> str:
 
 
 def refuse_what_cannot_fit(arms: Sequence[PlannedArm], sizes: Mapping[str, Estimate], cells: Sequence[Cell]) -> None:
-    """Raises ConfigError with a line for each thing too large, naming the key to change and the arms that need it."""
+    """Raises ConfigError with a line for each thing too large, naming the key to change and the arms that need it.
+    cells: those whose checkpoints the disk of this machine is to hold."""
     lines: dict[str, list[str]] = {}
     for planned in arms:
         if planned.arm.name in sizes:
             for line in problems(planned.config, sizes[planned.arm.name]):
                 lines.setdefault(line, []).append(planned.arm.name)
     found = [f"{', '.join(names) if len(names) < len(sizes) else 'every arm'}: {line}" for line, names in lines.items()]
-    found += _disk(arms, sizes, cells)
+    found += _disk(Path(arms[0].config.run.outputs), sizes, cells)
     if found:
         raise ConfigError("\n".join(found))
 
 
-def _disk(arms: Sequence[PlannedArm], sizes: Mapping[str, Estimate], cells: Sequence[Cell]) -> Iterator[str]:
-    """Of runs that are not begun; what is there has its place already. Of a machine elsewhere nothing is known."""
-    if arms[0].config.machine.gpu is not None:
-        return
-    outputs = Path(arms[0].config.run.outputs).absolute()
-    there = next(folder for folder in (outputs, *outputs.parents) if folder.is_dir())
+def _disk(outputs: Path, sizes: Mapping[str, Estimate], cells: Sequence[Cell]) -> Iterator[str]:
+    """Of runs that are not begun; what is there has its place already."""
+    whole = outputs.absolute()
+    there = next(folder for folder in (whole, *whole.parents) if folder.is_dir())
     free = shutil.disk_usage(there).free
     needed = sum(sizes[cell.arm].disk for cell in cells if cell.runs and not Path(str(cell.folder)).exists())
     if needed > free:

@@ -19,10 +19,12 @@ from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, open_dict
 from rich.console import Console
 
+from minirl.accounting.machine import UnknownGpu
 from minirl.compose import explained
 from minirl.record import Busy, RunRecord, State
 from minirl.sweep import file as sweep_file
 from minirl.sweep import plan, preview
+from minirl.sweep.accounts import estimates_here, refuse_what_cannot_fit
 from minirl.sweep.devices import environments, gpus, num_slots
 from minirl.sweep.display import code_line, table
 from minirl.sweep.expand import Design, expand, improvise
@@ -39,6 +41,7 @@ from minirl.sweep.status import QUEUE, Standing, read
 
 WAIT_SECONDS = 2.0  # between looks at runs of another process
 OK, FAILED, INTERRUPTED = 0, 1, 130
+LAUNCHER, LOCAL = "hydra/launcher", "local"  # Hydra's choice, and that of this machine
 USUAL_OUTPUTS = "outputs"  # of conf/config.yaml, where every command looks
 
 
@@ -97,7 +100,10 @@ class SweepCommand:
 
     def _run(self, design: Design, arms: Sequence[PlannedArm]) -> int:
         try:
-            starts = self._starts(design, arms)
+            starts = plan.known_starts(arms)
+            self._refuse_what_cannot_fit(arms, plan.cells(design, arms, starts))
+            if must_start(arms):
+                starts = self._starts(design, arms)
         except StartFailed as error:
             self._say(str(error))
             return FAILED
@@ -119,9 +125,24 @@ class SweepCommand:
                 return INTERRUPTED
             return self._summary(joint.folder, design.seeds, arms)
 
+    def _refuse_what_cannot_fit(self, arms: Sequence[PlannedArm], cells: Sequence[Cell]) -> None:
+        """Where runs are started on this machine. Of a cluster's machines the one where the command runs says nothing.
+
+        Raises ConfigError, before anything is spent."""
+        horizons = {each.arm.name: each.config.num_updates for each in arms}
+        open_cells = [cell for cell in cells if cell.runs and not has_result(cell, horizons[cell.arm])]
+        if self.config.hydra.runtime.choices[LAUNCHER] != LOCAL or not open_cells:
+            return
+        names = {cell.arm for cell in open_cells}
+        asked = [each for each in arms if each.arm.name in names]
+        try:
+            sizes = estimates_here(asked, self.config.hydra.launcher.processes)
+        except UnknownGpu as error:
+            self._say(f"note: whether the runs fit is not known: {error}")
+            return
+        refuse_what_cannot_fit(asked, sizes, open_cells)
+
     def _starts(self, design: Design, arms: Sequence[PlannedArm]) -> dict[str, str]:
-        if not must_start(arms):
-            return self._made(arms)
         note = announce(arms, design.seeds)
         try:
             return self._made(arms)

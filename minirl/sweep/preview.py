@@ -52,7 +52,8 @@ def show(
     _say(console, total_line(sizes, cells))
     for line in _start_lines(arms):
         _say(console, line)
-    refuse_what_cannot_fit(arms, sizes, cells)
+    elsewhere = arms[0].config.machine.gpu is not None  # of that machine's disk nothing is known
+    refuse_what_cannot_fit(arms, sizes, [] if elsewhere else cells)
 
 
 def _say(console: Console, line: str) -> None:

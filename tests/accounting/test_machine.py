@@ -1,10 +1,11 @@
 """What a run is placed on: as the keys say, else as found."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
-from minirl.accounting.machine import SHEETS, Machine, kind_of, machine
+from minirl.accounting.machine import SHEETS, Machine, UnknownGpu, here, kind_of, machine
 from minirl.compose import load
 from minirl.config import ConfigError, Gpu
 
@@ -35,6 +36,27 @@ def test_ranks_are_those_of_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert placed().num_ranks == 2
     assert placed("machine.gpu=h100", visible=("0", "1", "2")).num_ranks == 2
+
+
+def started_here(*overrides: str, visible: tuple[str, ...] = (), ranks: int = 1) -> Machine:
+    config = load(list(overrides))
+    return here(config.machine, config.run, visible, ranks)
+
+
+def test_a_run_that_is_started_here_is_counted_with_this_machine() -> None:
+    """What a scale plans for says the kind of GPUs where there are some, and nothing where there are none."""
+    planned = ["machine.gpu=h100", "machine.gpus_per_node=8", "machine.num_nodes=2", "machine.host_memory_gib=1800"]
+    assert started_here(*planned, ranks=2) == replace(started_here(), num_ranks=2, devices_per_node=2)
+    found = started_here(*planned, visible=("0", "1", "2", "3"), ranks=4)
+    assert (found.device.name, found.num_ranks, found.devices_per_node) == ("h100", 4, 4)
+    assert found.host_memory == 1800 << 30
+    assert not started_here(*planned, "run.device=cpu", visible=("0",)).on_gpu
+    assert started_here("machine.host_memory_gib=2").host_memory == 2 << 30
+
+
+def test_a_gpu_without_figures_is_told_apart_from_bad_input() -> None:
+    with pytest.raises(UnknownGpu, match=r"set machine\.gpu to the nearest"):
+        started_here(visible=("6",))
 
 
 def test_gpus_need_a_kind() -> None:

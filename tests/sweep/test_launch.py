@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import stub_sweep
-from stub_sweep import PROGRAM, begun, finish, record, start, states, until, write_sweep
+from stub_sweep import PROGRAM, SWEEP, begun, finish, record, start, states, until, write_sweep
 
 from minirl.report.read import read_sweep
 
@@ -69,6 +69,20 @@ def test_a_narrower_command_keeps_the_results_of_other_seeds() -> None:
     _, output = finish(start("seed=0"))
     assert states() == both | others
     assert "note: 2 runs in outputs/sweeps/stub are not of this plan" in output
+
+
+def test_what_this_machine_cannot_hold_is_refused_before_anything_starts() -> None:
+    """As by the dry run, where the runs are started here: the memory that a cluster has is not known here. What has its
+    result is no reason to refuse."""
+    write_sweep(["good"], [0])
+    large = ["prompts_per_mini_batch=8000000", "machine.host_memory_gib=1"]
+    code, output = finish(start(*large))
+    assert code != 0 and "in the memory of a node that has 1.07 GB" in output, output
+    assert begun() == [] and not SWEEP.exists()
+    code, output = finish(start(*large, "hydra/launcher=submitit_local"))
+    assert code == 0, output
+    code, output = finish(start(*large))
+    assert code == 0 and "1 of 1 runs have their result already" in output
 
 
 def test_fail_fast_starts_nothing_after_the_first_failure() -> None:
