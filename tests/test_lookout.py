@@ -8,6 +8,7 @@ from small_runs import rows as recorded
 from small_runs import start
 
 from minirl.lookout import Lookout, recorded_rows
+from minirl.metrics.alarms import BANDS
 from minirl.metrics.collapse import Collapse
 from minirl.policy.checkpoint import good, mark_good, prune
 from minirl.record import RunRecord, State
@@ -83,6 +84,22 @@ def test_elsewhere_it_goes_on_and_is_told_at_the_end(folder: Path) -> None:
     with pytest.raises(Collapsed):
         lookout.conclude()
     assert RunRecord(folder).read()["collapse"]["last_good"] == 5
+
+
+@pytest.mark.parametrize("metric", BANDS)
+@pytest.mark.parametrize(("direction", "value"), [("below", -100.0), ("above", 100.0)])
+def test_the_record_holds_whichever_metric_was_first(folder: Path, metric: str, direction: str, value: float) -> None:
+    """A band without one of its bounds is no reason to lose the ending of a run."""
+    lookout = watching(folder, stops=False)
+    lived(lookout, FALL, **{metric.replace("/", "__"): [0.3] * 5 + [value] * 5})
+    with pytest.raises(Collapsed):
+        lookout.conclude()
+    first = RunRecord(folder).read()["collapse"]["first"]
+    band = BANDS[metric]
+    if (band.low_factor if direction == "below" else band.high_factor) is None:
+        assert first is None
+    else:
+        assert (first["metric"], first["direction"]) == (metric, direction)
 
 
 def test_a_warning_is_said_once_and_stops_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,23 +93,19 @@ WATCHED = (*BANDS, REWARD, "eval/avg", "eval/se")  # all that warnings and verdi
 
 @dataclass(frozen=True)
 class Alarm:
-    """`metric` left [low, high] at `version`, with this (smoothed) value; `lasts`: it is still outside at the end."""
+    """`metric` left its band at `version`, with this (smoothed) value. direction: above | below · bound: the one that it
+    passed; the other may be infinite, which JSON cannot hold · lasts: it is still outside at the end."""
 
     metric: str
     version: int
     value: float
-    low: float
-    high: float
+    direction: str
+    bound: float
     lasts: bool
 
-    @property
-    def direction(self) -> str:
-        return "above" if self.value > self.high else "below"
-
     def __str__(self) -> str:
-        bound = self.high if self.direction == "above" else self.low
         place = f"{self.direction} its band since update {self.version}"
-        return f"{self.metric} {place}: {self.value:.3g}, the bound is {bound:.3g}"
+        return f"{self.metric} {place}: {self.value:.3g}, the bound is {self.bound:.3g}"
 
 
 def by_step(rows: Sequence[Row], metric: str) -> tuple[list[int], list[float]]:
@@ -156,7 +152,8 @@ def _first(metric: str, versions: Sequence[int], values: np.ndarray, low: np.nda
         return None
     lasts = bool(outside[-1])
     place = len(outside) - int(np.argmin(outside[::-1])) if lasts and not outside.all() else int(np.argmax(outside))
-    return Alarm(metric, versions[place], float(values[place]), float(low[place]), float(high[place]), lasts)
+    direction, bound = ("above", high) if values[place] > high[place] else ("below", low)
+    return Alarm(metric, versions[place], float(values[place]), direction, float(bound[place]), lasts)
 
 
 def reward_drop(rows: Sequence[Row], margin: float, early: int) -> Alarm | None:
