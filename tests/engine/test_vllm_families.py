@@ -1,10 +1,11 @@
-"""vLLM's routes replayed by the trainer's model: the log-probabilities of what vLLM sampled, family by family, fp32."""
+"""Family by family: replaying vLLM's routes gives the log-probabilities of what it sampled; weights arrive whole."""
 
 import pytest
 import torch
 from teacher_forcing import EOS, some_prompts, vllm_config
 from transformers import AutoConfig, PreTrainedModel
 
+from minirl.config import Numerics
 from minirl.engine.vllm_engine import VllmEngine
 from minirl.models.load import initialised
 from minirl.models.tape import RoutingTape
@@ -96,3 +97,18 @@ def test_replaying_vllms_routes_gives_its_logprobs(family: str) -> None:
     gap, changed = gap_under_replay(model, sampled(model))
     assert gap <= 1e-5
     assert changed < 0.01  # rounding
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("family", sorted(OWN))
+def test_matrices_travel_in_the_dtype_in_which_vllm_holds_them(family: str) -> None:
+    """Sent in bf16 or in fp32, a bf16 engine is the same function: what it holds in fp32 is sent so."""
+    model, found = model_of(family), []
+    engine = VllmEngine(model, engine=vllm_config(numerics=Numerics.bf16), world=World(0, 1, torch.device("cpu")))
+    for matrices in (engine.matrices, frozenset[str]()):
+        engine.matrices = matrices
+        engine.load_parameters(model.state_dict().items(), 0)
+        found.append(engine.generate(some_prompts(5, 9, 1, 40, vocab_size=32), SAMPLING, 4))
+    sent_small, sent_whole = found
+    assert sent_small.tokens.equal(sent_whole.tokens)
+    assert sent_small.rollout_logprobs.equal(sent_whole.rollout_logprobs)
