@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minirl.accounting.architecture import Architecture, architecture, settings_of
+from minirl.accounting.evaluated import num_evaluated
 from minirl.accounting.hours import Seconds, seconds
 from minirl.accounting.machine import Machine
 from minirl.accounting.measured import Measured, measured
@@ -19,7 +20,10 @@ SAVED_COPIES = 3  # a checkpoint holds weights and both moments, fp32
 @dataclass(frozen=True)
 class Estimate:
     """Of one run on `machine`. memory: of one device · checkpoint_bytes: of one checkpoint, num_checkpoints of which
-    are on disk at once · seconds: of one update; of the model alone where `measured` is None."""
+    are on disk at once · seconds: of one update; of the model alone where `measured` is None · evaluated: problems of
+    one evaluation, None where that is not known · host_copies: of weights and moments in the memory of a node, beside
+    what a device holds: one where they lie while the engine samples (train.offload), kept for the next time, and one
+    from which a checkpoint is written while training goes on (train.async_checkpoints)."""
 
     shape: Architecture
     work: Work
@@ -30,6 +34,8 @@ class Estimate:
     seconds: Seconds
     measured: Measured | None
     num_updates: int
+    evaluated: int | None
+    host_copies: int
 
     @property
     def disk(self) -> int:
@@ -38,10 +44,17 @@ class Estimate:
 
     @property
     def host(self) -> int:
-        """Bytes in the memory of a node: rollouts with their routes; where there is no GPU, everything."""
+        """Bytes in the memory of a node: rollouts with their routes, the trainer's copies; where there is no GPU,
+        everything."""
         ranks = self.machine.devices_per_node
         rollouts = self.work.host_bytes * ranks // self.machine.num_ranks
-        return rollouts + (0 if self.machine.on_gpu else ranks * self.memory.peak)
+        devices = 0 if self.machine.on_gpu else ranks * self.memory.peak
+        return rollouts + devices + self.host_copies * self.copy_bytes
+
+    @property
+    def copy_bytes(self) -> int:
+        """Weights and moments of a node's ranks."""
+        return self.machine.devices_per_node * (self.memory.parameters + self.memory.optimizer)
 
     @property
     def device_hours(self) -> float:
@@ -58,7 +71,8 @@ def estimate(config: Config, start: Path | None, machine: Machine) -> Estimate:
 def sized(config: Config, shape: Architecture, machine: Machine, found: Measured | None) -> Estimate:
     """found: what a recorded run says of the seconds and of the length of responses."""
     expected = work(config, shape, expected=None if found is None else found.length)
-    modelled = seconds(config, shape, expected, machine)
+    evaluated = num_evaluated(config)
+    modelled = seconds(config, shape, expected, machine, evaluated or 0)
     return Estimate(
         shape=shape,
         work=expected,
@@ -69,4 +83,6 @@ def sized(config: Config, shape: Architecture, machine: Machine, found: Measured
         seconds=modelled if found is None else modelled.scaled(found.factor),
         measured=found,
         num_updates=config.num_updates,
+        evaluated=evaluated,
+        host_copies=int(config.train.offload) + int(config.train.async_checkpoints),
     )

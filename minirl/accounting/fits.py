@@ -23,12 +23,22 @@ def problems(config: Config, size: Estimate) -> Iterator[str]:
             f"which have {in_bytes(machine.device.memory)}: {remedy(config, size)}"
         )
     if size.host > USABLE * machine.host_memory:
-        smaller = max(config.num_mini_batches // 2, 1)
-        key = f"num_mini_batches={smaller}" if machine.on_gpu else "a smaller model, or machine.gpu"
         yield (
             f"{in_bytes(size.host)} in the memory of a node that has {in_bytes(machine.host_memory)}: "
-            f"use {key}, or say more with machine.host_memory_gib"
+            f"use {host_remedy(config, size)}, or say more with machine.host_memory_gib"
         )
+
+
+def host_remedy(config: Config, size: Estimate) -> str:
+    """What takes less of a node's memory: no copy to write checkpoints from, if that is enough; else fewer rollouts, or
+    more nodes to share them and the states."""
+    if config.train.async_checkpoints and size.host - size.copy_bytes <= USABLE * size.machine.host_memory:
+        return "train.async_checkpoints=false"
+    if not size.machine.on_gpu:
+        return "a smaller model, or machine.gpu"
+    if config.num_mini_batches > 1:
+        return f"num_mini_batches={config.num_mini_batches // 2}"
+    return f"machine.num_nodes={2 * size.machine.num_ranks // size.machine.devices_per_node}"
 
 
 def remedy(config: Config, size: Estimate) -> str:

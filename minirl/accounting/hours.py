@@ -45,18 +45,17 @@ class Seconds:
         return Seconds(self.rollout * factor, self.old * factor, self.update * factor, self.eval * factor)
 
 
-def seconds(config: Config, shape: Architecture, work: Work, machine: Machine) -> Seconds:
-    """By the model alone."""
+def seconds(config: Config, shape: Architecture, work: Work, machine: Machine, evaluated: int) -> Seconds:
+    """By the model alone. evaluated: problems of one evaluation."""
     per_update = work.responses / work.num_mini_batches
     passes = _pass(shape, work.prompt + work.expected) * per_update * (work.prompt + work.expected)
     arithmetic = machine.num_ranks * machine.device.arithmetic * (ARITHMETIC_SHARE if machine.on_gpu else 1.0)
     again = FORWARD if config.train.activation_checkpointing else 0
-    evaluated = (config.eval.num_problems or 0) * config.eval.num_samples  # null: how many its sets have is not known
     return Seconds(
         rollout=_sampling(config, shape, work, machine, work.responses) / work.num_mini_batches,
         old=FORWARD * passes / arithmetic,
         update=(FORWARD + BACKWARD + again) * passes / arithmetic,
-        eval=_sampling(config, shape, work, machine, evaluated) / config.eval.every,
+        eval=_sampling(config, shape, work, machine, evaluated * config.eval.num_samples) / config.eval.every,
     )
 
 
@@ -67,6 +66,8 @@ def _pass(shape: Architecture, length: float) -> float:
 
 def _sampling(config: Config, shape: Architecture, work: Work, machine: Machine, responses: int) -> float:
     """Decoding of so many responses by all ranks; the prompts' own pass is left out."""
+    if not responses:
+        return 0.0
     share = BANDWIDTH_SHARE if machine.on_gpu else 1.0
     bandwidth, rows = machine.device.bandwidth * share, responses / machine.num_ranks
     together = config.engine.tensor_parallel or 1  # devices that share an engine's weights, cache and responses

@@ -97,7 +97,7 @@ def sizes_line(size: Estimate) -> str:
 
 def time_line(size: Estimate) -> str:
     """Seconds of an update by phase, and what the figure rests on."""
-    spent, found = size.seconds, size.measured
+    spent = size.seconds
     phases = ", ".join(
         f"{name} {in_time(value)}"
         for name, value in (
@@ -107,16 +107,21 @@ def time_line(size: Estimate) -> str:
             ("eval", spent.eval),
         )
     )
-    source = (
-        f"responses of {size.work.expected:.0f} tokens assumed, no recorded run to calibrate by"
-        if found is None
-        else f"as run {found.run} measured: {found.factor:.2g} times the model, responses of {found.length:.0f} tokens"
-    )
     unit = "GPU-hours" if size.machine.on_gpu else "hours of its processes"
+    unknown = "" if size.evaluated is not None else "; no evaluation counted: how many problems it has is not known yet"
     return (
         f"  an update {in_time(spent.total)} ({phases}), a run {size.num_updates} of them, "
-        f"{size.device_hours:.3g} {unit}; {source}"
+        f"{size.device_hours:.3g} {unit}; {_source(size)}{unknown}"
     )
+
+
+def _source(size: Estimate) -> str:
+    """What the figures of time rest on."""
+    found = size.measured
+    if found is None:
+        return f"responses of {size.work.expected:.0f} tokens assumed, no recorded run to calibrate by"
+    several = f"the last {len(found.runs)} runs like it" if len(found.runs) > 1 else f"run {found.runs[0]}"
+    return f"as {several} measured: {found.factor:.2g} times the model, responses of {found.length:.0f} tokens"
 
 
 def total_line(sizes: Mapping[str, Estimate], cells: Sequence[Cell]) -> str:

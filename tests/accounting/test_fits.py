@@ -74,3 +74,16 @@ def test_an_engine_larger_than_a_device_is_said_so() -> None:
 def test_the_memory_of_a_node() -> None:
     (line,) = told(*DENSE, "machine.host_memory_gib=0.01")[:1] or [""]
     assert "in the memory of a node" in line and "machine.host_memory_gib" in line
+
+
+@pytest.mark.parametrize(
+    ("overrides", "advice"),
+    [
+        (["train.async_checkpoints=true", "machine.host_memory_gib=36"], "train.async_checkpoints=false"),
+        (["num_mini_batches=64", "num_updates=1216", "machine.host_memory_gib=24"], "num_mini_batches=32"),
+        (["machine.host_memory_gib=1"], "machine.num_nodes=2"),
+    ],
+)
+def test_the_advice_for_the_memory_of_a_node(overrides: list[str], advice: str) -> None:
+    lines = told(*DENSE, "train.offload=true", *overrides)
+    assert f"use {advice}, or say more with machine.host_memory_gib" in lines[-1], lines

@@ -51,10 +51,10 @@ def test_attention_grows_with_the_square_of_the_length() -> None:
     """Twice the tokens, each with twice the context: between two and four times the time."""
     config = paper()
     shape, place = architecture(settings_of(config, None)), machine(config.machine, config.run, [])
-    short, long = (seconds(config, shape, work(config, shape, expected=n), place) for n in (8000, 16000))
+    short, long = (seconds(config, shape, work(config, shape, expected=n), place, 90) for n in (8000, 16000))
     assert 2 < long.update / short.update < 4
     thin = replace(shape, head_dims=0)
-    short, long = (seconds(config, thin, work(config, thin, expected=n), place) for n in (8000, 16000))
+    short, long = (seconds(config, thin, work(config, thin, expected=n), place, 90) for n in (8000, 16000))
     prompt = work(config, thin, expected=None).prompt
     assert long.update / short.update == pytest.approx((16000 + prompt) / (8000 + prompt))
 
@@ -82,3 +82,19 @@ def test_sequences_tokens_and_routes() -> None:
     assert batch.route_bytes == 120 * 12 * 3 * 4  # layers, experts per token, one byte each
     assert of(load(["model=tiny_dense"])).work.route_bytes == 0
     assert of(load(["model.num_experts=300"])).work.route_bytes == 16 * 8 * 12 * 3 * 4 * 2
+
+
+def test_what_the_trainer_copies_to_the_memory_of_a_node() -> None:
+    """Weights and both moments, 12 bytes a parameter: once while the engine samples, once while a checkpoint is
+    written. Without a GPU they lie beside the trainer's own."""
+    plain = of(paper())
+    copy = pytest.approx(12 * plain.shape.parameters, rel=1e-6)
+    for key in ("train.offload=true", "train.async_checkpoints=true"):
+        assert of(paper(key)).host - plain.host == copy
+    assert of(paper("train.offload=true", "train.async_checkpoints=true")).host - plain.host == pytest.approx(
+        24 * plain.shape.parameters, rel=1e-6
+    )
+    two = of(paper("train.offload=true", "machine.num_nodes=2"))
+    assert two.copy_bytes == pytest.approx(6 * plain.shape.parameters, rel=1e-6)
+    toy = (of(load([f"train.async_checkpoints={value}"])) for value in ("true", "false"))
+    assert next(toy).host - next(toy).host == 12 * of(load([])).shape.parameters
