@@ -93,8 +93,8 @@ WATCHED = (*BANDS, REWARD, "eval/avg", "eval/se")  # all that warnings and verdi
 
 @dataclass(frozen=True)
 class Alarm:
-    """`metric` left its band at `version`, with this (smoothed) value. direction: above | below · bound: the one that was
-    passed (the other may be infinite, which JSON cannot hold) · lasts: it is still outside at the end."""
+    """`metric` left its band at `version`, with this (smoothed) value. direction: above | below · bound: the one
+    that was passed (the other may be infinite, which JSON cannot hold) · lasts: it is still outside at the end."""
 
     metric: str
     version: int
