@@ -307,13 +307,14 @@ class ColdstartConfig:
 class EvalConfig:
     """avg@k on held-out problems, by an engine common to all arms. num_problems: of each evaluation set, null for all.
     numerics: of an engine of its own; null: the engine of the rollouts, where a second one has no room. temperature and
-    max_response_tokens: null inherits from sampling."""
+    max_response_tokens: null inherits from sampling. top_p: of the distribution that is drawn from; null: all of it."""
 
     every: int = key(identity=False)
     num_problems: int | None = key(identity=False)
     num_samples: int = key(identity=False)
     numerics: Numerics | None = key(identity=False)
     temperature: float | None = key(identity=False)
+    top_p: float | None = key(None, identity=False)  # configurations of before it was there are read too
     max_response_tokens: int | None = key(identity=False)
 
 

@@ -136,6 +136,7 @@ def eval_sampling(cfg: Config, eos: int) -> Sampling:
         eos=eos,
         seed=EVAL_SEED,
         purpose="eval",
+        top_p=1.0 if cfg.eval.top_p is None else cfg.eval.top_p,
     )
 
 

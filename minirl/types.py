@@ -54,13 +54,15 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How responses are drawn. temperature 0 is greedy (evaluation only). eos ends a response and belongs to it."""
+    """How responses are drawn. temperature 0 is greedy (evaluation only). eos ends a response and belongs to it.
+    top_p: the share of the distribution that is drawn from (its nucleus); below 1 in evaluation only."""
 
     temperature: float
     max_response_tokens: int
     eos: int
     seed: int
     purpose: str  # the stream's name: "rollout", "eval", ...
+    top_p: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

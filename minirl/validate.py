@@ -14,7 +14,8 @@ from typing import Any
 
 from minirl import hub
 from minirl.algorithm_rules import algorithm_notes, algorithm_problems
-from minirl.config import Config, ConfigError, GradientClip, ModelConfig, Numerics, Placement, Routing
+from minirl.config import Config, ConfigError, EngineConfig, GradientClip, ModelConfig, Numerics, Placement, Routing
+from minirl.sampling_rules import sampling_problems
 from minirl.suggest import did_you_mean
 from minirl.task_rules import task_notes, task_problems
 
@@ -77,10 +78,15 @@ def num_ranks() -> int:
 
 
 def planned_ranks(config: Config) -> int:
-    """The same; before torchrun has started them, as many as `machine` has GPUs."""
+    """The same; before torchrun has started them, as many as `machine` has GPUs for the trainer."""
     if "WORLD_SIZE" in os.environ or config.machine.gpus_per_node is None:
         return num_ranks()
-    return config.machine.num_nodes * config.machine.gpus_per_node
+    return config.machine.num_nodes * config.machine.gpus_per_node - own_gpus(config.engine)
+
+
+def own_gpus(engine: EngineConfig) -> int:
+    """GPUs that the engine has to itself, behind those of the trainer's ranks."""
+    return (engine.tensor_parallel or 0) if engine.placement is Placement.separate else 0
 
 
 def refuse_ranks(config: Config) -> None:
@@ -92,11 +98,17 @@ def refuse_ranks(config: Config) -> None:
 
 def _ranks(config: Config, ranks: int) -> Iterator[str]:
     prompts, replicas, engine = config.prompts_per_mini_batch, config.train.num_replicas, config.engine
+    size = engine.tensor_parallel
+    if ranks < 1:
+        yield (
+            f"engine.tensor_parallel={size}: engine.placement=separate takes as many GPUs, which leaves the trainer none "
+            f"of machine.num_nodes={config.machine.num_nodes} machine.gpus_per_node={config.machine.gpus_per_node}"
+        )
+        return
     if prompts % ranks:
         yield f"prompts_per_mini_batch={prompts} cannot be shared by {ranks} ranks: use a multiple of {ranks}"
     if replicas < 1 or ranks % replicas:
         yield f"train.num_replicas={replicas} does not divide {ranks} ranks: each replica takes as many of them"
-    size = engine.tensor_parallel
     together = engine.placement in (Placement.colocated, Placement.shared)  # as many ranks as devices share an engine
     if together and size is not None and size > 0 and ranks % size:
         yield f"engine.tensor_parallel={size}: {ranks} ranks cannot be cut into engines of {size}"
@@ -110,7 +122,7 @@ def _problems(config: Config) -> Iterator[str]:
     yield from _ranks(config, planned_ranks(config))
     yield from _schedule(config)
     yield from algorithm_problems(config.algo)
-    yield from _sampling(config)
+    yield from sampling_problems(config)
     yield from _engine(config)
     yield from _model(config)
     yield from _optimizer(config)
@@ -264,23 +276,6 @@ def _schedule(config: Config) -> Iterator[str]:
         yield f"metrics.min_route_overlap={config.metrics.min_route_overlap}: expected 0 <= value < 1"
     if config.metrics.collapse_margin <= 0:
         yield f"metrics.collapse_margin={config.metrics.collapse_margin}: expected a positive number of standard errors"
-
-
-def _sampling(config: Config) -> Iterator[str]:
-    sampling = config.sampling
-    if sampling.temperature <= 0:
-        yield f"sampling.temperature={sampling.temperature}: training responses are sampled, expected more than 0"
-    if sampling.top_p != 1 or sampling.top_k != 0:
-        yield (
-            f"sampling.top_p={sampling.top_p} sampling.top_k={sampling.top_k}: training responses are drawn from the "
-            "full distribution, because the trainer's log-probabilities are of it; use top_p=1.0 top_k=0"
-        )
-    if config.eval.temperature is not None and config.eval.temperature < 0:
-        yield f"eval.temperature={config.eval.temperature}: expected at least 0 (greedy), or null for sampling's"
-    if config.eval.max_response_tokens is not None and config.eval.max_response_tokens < 1:
-        yield f"eval.max_response_tokens={config.eval.max_response_tokens}: expected at least 1, or null for sampling's"
-    if not 0 <= config.task.max_verifier_error_rate <= 1:
-        yield f"task.max_verifier_error_rate={config.task.max_verifier_error_rate}: expected a share from 0 to 1"
 
 
 def _engine(config: Config) -> Iterator[str]:

@@ -190,6 +190,8 @@ def test_eval_sampling_inherits_what_is_null():
     assert eval_sampling(replace(cfg, seed=5), EOS).seed == 0, "draws are common to all seeds"
     cfg.eval.temperature, cfg.eval.max_response_tokens = 0.0, 20
     assert eval_sampling(cfg, EOS) == Sampling(0.0, 20, EOS, 0, "eval")
+    cfg.eval.top_p = 0.95
+    assert eval_sampling(cfg, EOS) == Sampling(0.0, 20, EOS, 0, "eval", 0.95)
 
 
 def test_a_real_evaluation_measures_the_weights_it_is_given():

@@ -51,6 +51,7 @@ RUN = {
     "eval.num_samples": ["eval.num_samples=3"],
     "eval.numerics": ["eval.numerics=int4"],
     "eval.temperature": ["eval.temperature=3.0"],
+    "eval.top_p": ["eval.top_p=0.5"],
     "eval.max_response_tokens": ["eval.max_response_tokens=3"],
     "metrics.live_every": ["metrics.live_every=4"],
     "metrics.extreme_ratio": ["metrics.extreme_ratio=1.0001"],

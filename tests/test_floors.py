@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = (
     ("choices",),
     ("config", "types"),
-    ("suggest", "exits", "algorithm_rules", "streams", "clock", "world", "record", "hub", "tables"),
+    ("suggest", "exits", "algorithm_rules", "sampling_rules", "streams", "clock", "world", "record", "hub", "tables"),
     ("task_rules",),
     ("validate", "compose"),
     ("interfaces", "accounting", "batches"),

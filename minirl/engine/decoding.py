@@ -11,7 +11,7 @@ from torch.nn.functional import pad as padded
 
 from minirl.engine.cache import DecodingCache, survivors
 from minirl.engine.journal import Journal
-from minirl.engine.sampling import draw, response_uniforms, sampled_logprobs
+from minirl.engine.sampling import draw, nucleus, response_uniforms, sampled_logprobs
 from minirl.types import Prompt, Sampling
 
 # (ids [n, S], position ids [n, S], attention mask [n, cached + S] or None, cache) -> the logits [n, V] after the last
@@ -56,7 +56,7 @@ def decode(
     b // group_size. All that is known of them is written to the journal."""
     rows, logits = prefill(forward, cache, prompts, responses, group_size, sampling, pad, journal)
     for step in range(sampling.max_response_tokens):
-        logprobs = sampled_logprobs(logits, sampling.temperature)
+        logprobs = nucleus(sampled_logprobs(logits, sampling.temperature), sampling.top_p)
         tokens = draw(logprobs, rows.uniforms[:, step])
         chosen = logprobs.gather(-1, tokens[:, None]).squeeze(-1)
         valid = chosen.isfinite()

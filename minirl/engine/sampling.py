@@ -24,6 +24,18 @@ def sampled_logprobs(logits: Tensor, temperature: float) -> Tensor:
     return torch.log_softmax(logits / temperature, -1)
 
 
+def nucleus(logprobs: Tensor, top_p: float) -> Tensor:
+    """log of mu restricted to its nucleus and renormalised, [rows, V]: of the tokens in the order of their probability,
+    those before which less than top_p has been reached (arXiv 1904.09751, section 3.1). The likeliest always stays;
+    NaN stays NaN."""
+    if top_p >= 1.0:
+        return logprobs
+    ordered, order = logprobs.sort(-1, descending=True)
+    probabilities = ordered.double().exp()
+    ordered = ordered.masked_fill(probabilities.cumsum(-1) - probabilities >= top_p, -torch.inf)
+    return torch.log_softmax(torch.empty_like(logprobs).scatter_(-1, order, ordered), -1)
+
+
 def draw(logprobs: Tensor, uniforms: Tensor) -> Tensor:
     """y = min {v : mu(0) + ... + mu(v) > u}, the inverse CDF in float64; [rows] token ids.
 

@@ -244,6 +244,7 @@ def sampling_params(sampling: Sampling, position: int, sample: int) -> Any:
 
     return SamplingParams(
         temperature=sampling.temperature,
+        top_p=sampling.top_p,
         max_tokens=sampling.max_response_tokens,
         seed=stream_key(sampling.seed, sampling.purpose, position, sample) % 2**63,
         stop_token_ids=[sampling.eos],

@@ -125,11 +125,12 @@ def evaluation(config: Config) -> str:
     temperature = sampling.temperature if part.temperature is None else part.temperature
     limit = sampling.max_response_tokens if part.max_response_tokens is None else part.max_response_tokens
     number = "all" if part.num_problems is None else part.num_problems
+    share = "" if part.top_p is None else f", top-p {part.top_p:g}"
     sets = f" of each of {', '.join(config.task.eval_sets)}" if config.task.eval_sets else ""
     numerics = "the engine of the rollouts" if part.numerics is None else f"{part.numerics} numerics"
     return (
         f"  eval every {part.every} of {config.num_updates} updates: {number} problems{sets} x {part.num_samples} "
-        f"samples, temperature {temperature:g}, at most {limit} tokens, {numerics}, live routing"
+        f"samples, temperature {temperature:g}{share}, at most {limit} tokens, {numerics}, live routing"
     )
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from minirl.engine.sampling import draw, response_uniforms, sampled_logprobs
+from minirl.engine.sampling import draw, nucleus, response_uniforms, sampled_logprobs
 from minirl.streams import stream
 from minirl.types import Sampling
 
@@ -58,6 +58,32 @@ def test_temperature_zero_puts_all_mass_on_the_largest_logit() -> None:
     logprobs = sampled_logprobs(torch.tensor([[1.0, 3.0, 2.0], [5.0, -1.0, 0.0]]), 0.0)
     assert logprobs.exp().tolist() == [[0, 1, 0], [1, 0, 0]]
     assert draw(logprobs, torch.tensor([0.0, 0.999], dtype=torch.float64)).tolist() == [1, 0]
+
+
+def test_a_nucleus_is_the_fewest_likeliest_tokens_that_reach_its_share() -> None:
+    logprobs = torch.tensor([[0.1, 0.4, 0.2, 0.3], [0.25, 0.25, 0.25, 0.25]], dtype=torch.float64).log()
+    kept = {
+        0.05: [[1], 1],
+        0.39: [[1], 2],
+        0.41: [[1, 3], 2],
+        0.69: [[1, 3], 3],
+        0.71: [[1, 2, 3], 3],
+        0.95: [[0, 1, 2, 3], 4],
+    }
+    for top_p, (tokens, number) in kept.items():
+        found = nucleus(logprobs, top_p)
+        assert found[0].isfinite().nonzero().flatten().tolist() == tokens
+        weights = logprobs[0, tokens].exp()
+        torch.testing.assert_close(found[0, tokens].exp(), weights / weights.sum(), rtol=1e-12, atol=0)
+        assert found[1].isfinite().sum() == number  # equally likely ones: as many as it takes
+    assert nucleus(logprobs, 1.0) is logprobs
+
+
+def test_the_nucleus_of_what_has_no_distribution_has_none() -> None:
+    logprobs = sampled_logprobs(torch.tensor([[0.0, torch.nan], [1.0, 3.0]]), 1.0)
+    assert nucleus(logprobs, 0.5).isfinite().tolist() == [[False, False], [False, True]]
+    greedy = sampled_logprobs(torch.tensor([[1.0, 3.0, 2.0]]), 0.0)
+    assert nucleus(greedy, 0.5).exp().tolist() == [[0, 1, 0]]
 
 
 def test_a_responses_numbers_are_its_own_stream() -> None:

@@ -225,6 +225,7 @@ def test_vllm_takes_every_setting_of_every_placement(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.vllm
 def test_sampling_is_what_vllm_takes() -> None:
-    sampling = Sampling(temperature=0.7, max_response_tokens=12, eos=EOS, seed=0, purpose="rollout")
+    sampling = Sampling(temperature=0.7, max_response_tokens=12, eos=EOS, seed=0, purpose="eval", top_p=0.95)
     asked = vllm_server.sampling_params(sampling, 5, 1)
     assert (asked.temperature, asked.max_tokens, asked.logprobs, asked.stop_token_ids) == (0.7, 12, 0, [EOS])
+    assert asked.top_p == 0.95
