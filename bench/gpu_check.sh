@@ -71,12 +71,18 @@ if $PYTHON -c 'import vllm' 2>/dev/null; then
   step "vLLM: a run with R3, and one that sleeps while the trainer updates"
   $PYTHON -m minirl.cli run "${small[@]}" engine=vllm algo.routing=r3 num_mini_batches=4
   $PYTHON -m minirl.cli run "${small[@]}" engine=vllm engine.sleep=true seed=1
+  step "vLLM in processes of its own on the trainer's GPU: weights by CUDA IPC, in bf16 and fp32, awake and asleep"
+  $PYTHON -m minirl.cli run "${small[@]}" engine=vllm engine.placement=shared engine.numerics=fp32 algo.routing=r3 seed=6
+  $PYTHON -m minirl.cli run "${small[@]}" engine=vllm engine.placement=shared engine.sleep=true algo.routing=r3 seed=7
   ranks() { $PYTHON -m torch.distributed.run --standalone --nproc_per_node="$1" -m minirl.run "${small[@]}" engine=vllm "${@:2}"; }
   if [ "$gpus" -ge 2 ]; then
     step "vLLM: two ranks that share one engine, asleep during updates"
     ranks 2 engine.tensor_parallel=2 engine.sleep=true algo.routing=r3 seed=2
     step "vLLM: one rank, and an engine on the GPU behind it"
     ranks 1 engine.placement=separate algo.routing=r3 seed=3
+    step "vLLM in processes of its own on the trainer's GPUs: two ranks that share one engine, and with an engine each"
+    ranks 2 engine.placement=shared engine.tensor_parallel=2 engine.sleep=true algo.routing=r3 seed=4
+    ranks 2 engine.placement=shared engine.sleep=true algo.routing=r3 seed=5
   else
     step "one GPU: engines over several ranks, and separate ones, are left out"
   fi

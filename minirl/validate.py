@@ -101,7 +101,7 @@ def _ranks(config: Config, ranks: int) -> Iterator[str]:
     size = engine.tensor_parallel
     if ranks < 1:
         yield (
-            f"engine.tensor_parallel={size}: engine.placement=separate takes as many GPUs, which leaves the trainer none "
+            f"engine.tensor_parallel={size}: engine.placement=separate takes as many GPUs, and leaves the trainer none "
             f"of machine.num_nodes={config.machine.num_nodes} machine.gpus_per_node={config.machine.gpus_per_node}"
         )
         return

@@ -99,7 +99,7 @@ REFUSED = [
     (["engine=vllm", "engine.placement=shared", "engine.tensor_parallel=2"], "1 ranks cannot be cut into engines of 2"),
     (
         ["engine=vllm", "engine.placement=separate", "engine.tensor_parallel=8", "machine.gpus_per_node=8"],
-        "engine.tensor_parallel=8: engine.placement=separate takes as many GPUs, which leaves the trainer none of machine",
+        "engine.tensor_parallel=8: engine.placement=separate takes as many GPUs, and leaves the trainer none",
     ),
     (["tracker.name=wnadb"], "did you mean wandb?"),
     (["tracker=wandb", "tracker.mode=ofline"], "did you mean offline or online?"),

@@ -13,6 +13,7 @@ from minirl.accounting.measured import Measured, measured
 from minirl.accounting.memory import MASTER_BYTES, Memory, memory
 from minirl.accounting.work import Work, work
 from minirl.config import Config
+from minirl.validate import own_gpus
 
 SAVED_COPIES = 3  # a checkpoint holds weights and both moments, fp32
 
@@ -21,9 +22,10 @@ SAVED_COPIES = 3  # a checkpoint holds weights and both moments, fp32
 class Estimate:
     """Of one run on `machine`. memory: of one device · checkpoint_bytes: of one checkpoint, num_checkpoints of which
     are on disk at once · seconds: of one update; of the model alone where `measured` is None · evaluated: problems of
-    one evaluation, None where that is not known · host_copies: of weights and moments in the memory of a node, beside
-    what a device holds: one where they lie while the engine samples (train.offload), kept for the next time, and one
-    from which a checkpoint is written while training goes on (train.async_checkpoints)."""
+    one evaluation, None where that is not known · engine_devices: GPUs that the engine has to itself, beside those of
+    `machine` · host_copies: of weights and moments in the memory of a node, beside what a device holds: one where they
+    lie while the engine samples (train.offload), kept for the next time, and one from which a checkpoint is written
+    while training goes on (train.async_checkpoints)."""
 
     shape: Architecture
     work: Work
@@ -35,6 +37,7 @@ class Estimate:
     measured: Measured | None
     num_updates: int
     evaluated: int | None
+    engine_devices: int
     host_copies: int
 
     @property
@@ -59,13 +62,14 @@ class Estimate:
     @property
     def device_hours(self) -> float:
         """Of all devices together."""
-        return self.seconds.total * self.num_updates * self.machine.num_ranks / 3600
+        return self.seconds.total * self.num_updates * (self.machine.num_ranks + self.engine_devices) / 3600
 
 
 def estimate(config: Config, start: Path | None, machine: Machine) -> Estimate:
     """start: the folder of the cold start, where it is made already."""
-    shape = architecture(settings_of(config, start))
-    return sized(config, shape, machine, measured(config, shape, machine))
+    shape, planned = architecture(settings_of(config, start)), config.machine.gpus_per_node is not None
+    trainer = machine.without(own_gpus(config.engine)) if planned else machine
+    return sized(config, shape, trainer, measured(config, shape, trainer))
 
 
 def sized(config: Config, shape: Architecture, machine: Machine, found: Measured | None) -> Estimate:
@@ -84,5 +88,6 @@ def sized(config: Config, shape: Architecture, machine: Machine, found: Measured
         measured=found,
         num_updates=config.num_updates,
         evaluated=evaluated,
+        engine_devices=own_gpus(config.engine),
         host_copies=int(config.train.offload) + int(config.train.async_checkpoints),
     )

@@ -65,7 +65,7 @@ Change = Callable[[Config], None]
 
 def _changes(config: Config, size: Estimate) -> Iterator[tuple[str, Change]]:
     """What makes a device hold less without changing what is computed, the cheapest first."""
-    if config.engine.name == "vllm" and not config.engine.sleep:
+    if config.engine.name == "vllm" and not config.engine.sleep and not size.memory.engine_apart:
         yield "engine.sleep=true", lambda c: setattr(c.engine, "sleep", True)
     if not config.train.activation_checkpointing:
         yield "train.activation_checkpointing=true", lambda c: setattr(c.train, "activation_checkpointing", True)

@@ -22,6 +22,7 @@ from minirl.accounting.machine import Machine
 from minirl.accounting.memory import COMPUTE_BYTES, MIB, SERVED_BYTES
 from minirl.accounting.work import Work
 from minirl.config import Config
+from minirl.validate import own_gpus
 
 ARITHMETIC_SHARE, BANDWIDTH_SHARE = 0.15, 0.6  # of a GPU's data sheet; a CPU's figures are measured ones
 FORWARD, BACKWARD = 2, 4  # operations per parameter and token
@@ -65,11 +66,12 @@ def _pass(shape: Architecture, length: float) -> float:
 
 
 def _sampling(config: Config, shape: Architecture, work: Work, machine: Machine, responses: int) -> float:
-    """Decoding of so many responses by all ranks; the prompts' own pass is left out."""
+    """Decoding of so many responses by all ranks, or by the GPUs that an engine has to itself; the prompts' own pass is
+    left out."""
     if not responses:
         return 0.0
     share = BANDWIDTH_SHARE if machine.on_gpu else 1.0
-    bandwidth, rows = machine.device.bandwidth * share, responses / machine.num_ranks
+    bandwidth, rows = machine.device.bandwidth * share, responses / (own_gpus(config.engine) or machine.num_ranks)
     together = config.engine.tensor_parallel or 1  # devices that share an engine's weights, cache and responses
     queue = rows * together * work.expected / _side_by_side(config, shape, work, together)
     steps = max(work.longest - work.prompt, queue)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from minirl.config import ConfigError, Gpu, MachineConfig, RunConfig
@@ -52,6 +52,11 @@ class Machine:
     devices_per_node: int
     host_memory: float
     on_gpu: bool
+
+    def without(self, gpus: int) -> Machine:
+        """What is left to the trainer beside an engine with so many GPUs to itself."""
+        ranks = self.num_ranks - gpus
+        return replace(self, num_ranks=ranks, devices_per_node=min(self.devices_per_node, ranks))
 
 
 def machine(config: MachineConfig, run: RunConfig, visible: Sequence[str]) -> Machine:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from minirl.accounting.architecture import Architecture
 from minirl.accounting.work import Work
 from minirl.config import Config, Numerics
+from minirl.validate import own_gpus
 
 MASTER_BYTES = 4  # weights, gradients and both moments of Adam are fp32 (minirl.policy.fsdp)
 COMPUTE_BYTES = {"float32": 4, "bfloat16": 2}
@@ -21,8 +22,8 @@ MIB = 1 << 20
 class Memory:
     """Bytes on one device. parameters, gradients, optimizer: this rank's shard, fp32 · gathered: layers as FSDP
     computes them, whole · activations: of one micro-batch, with its logits · engine: its own weights · cache: its
-    keys and values · evaluator: the weights of an evaluator of its own. Whether engine and trainer give their memory
-    back while the other works.
+    keys and values, on the device of a rank or on one of its own (engine_apart) · evaluator: the weights of an
+    evaluator of its own. Whether engine and trainer give their memory back while the other works.
     """
 
     parameters: int
@@ -33,6 +34,7 @@ class Memory:
     engine: int
     cache: int
     evaluator: int
+    engine_apart: bool
     engine_rests: bool
     trainer_rests: bool
 
@@ -44,10 +46,12 @@ class Memory:
     @property
     def phases(self) -> dict[str, int]:
         """The two in which memory is highest. An engine that rests gives its memory back to the update; a trainer that
-        rests has weights on the device only while the engine, its cache empty, takes them over."""
-        resident = self.evaluator + (0 if self.engine_rests else self.engine + self.cache)
-        trainer = max(self.parameters - self.cache, 0) if self.trainer_rests else self.parameters + self.optimizer
-        sampling = trainer + self.evaluator + self.engine + self.cache
+        rests has weights on the device only while the engine, its cache empty, takes them over. Where the engine has
+        devices of its own, its and the trainer's, whichever hold more."""
+        engine, cache = (0, 0) if self.engine_apart else (self.engine, self.cache)
+        resident = self.evaluator + (0 if self.engine_rests else engine + cache)
+        trainer = max(self.parameters - cache, 0) if self.trainer_rests else self.parameters + self.optimizer
+        sampling = max(trainer + self.evaluator + engine + cache, self.engine + self.cache)
         return {"rollout": sampling, "update": self.states + self.gathered + self.activations + resident}
 
     @property
@@ -73,6 +77,7 @@ def memory(config: Config, shape: Architecture, work: Work, *, num_ranks: int) -
         // (config.engine.tensor_parallel or 1),
         cache=(config.engine.cache_mib or 0) * MIB if served else embedded_cache(config, shape, work, num_ranks),
         evaluator=0 if config.eval.numerics is None else MASTER_BYTES * shape.parameters,
+        engine_apart=own_gpus(config.engine) > 0,
         engine_rests=served and bool(config.engine.sleep),
         trainer_rests=config.train.offload,
     )
@@ -99,4 +104,4 @@ def embedded_cache(config: Config, shape: Architecture, work: Work, num_ranks: i
 
 def shown_parts(part: Memory) -> dict[str, int]:
     """The parts by name, in the order in which they are told."""
-    return {spec.name: getattr(part, spec.name) for spec in fields(part) if not spec.name.endswith("_rests")}
+    return {spec.name: getattr(part, spec.name) for spec in fields(part) if spec.type == "int"}

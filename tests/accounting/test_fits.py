@@ -71,6 +71,28 @@ def test_an_engine_larger_than_a_device_is_said_so() -> None:
     assert "no number of devices helps" in line
 
 
+def test_an_engine_on_gpus_of_its_own_leaves_fewer_ranks() -> None:
+    """Eight GPUs: four of the trainer, four of the engine, all of them paid for."""
+    beside, apart = (
+        size(paper()),
+        size(paper("engine.placement=separate", "engine.sleep=false", "engine.tensor_parallel=4")),
+    )
+    assert (beside.machine.num_ranks, beside.engine_devices) == (8, 0)
+    assert (apart.machine.num_ranks, apart.engine_devices) == (4, 4)
+    assert apart.memory.states == 2 * beside.memory.states
+    assert apart.seconds.update == pytest.approx(2 * beside.seconds.update)
+    assert apart.device_hours == pytest.approx(8 * apart.seconds.total * apart.num_updates / 3600)
+    # half as many GPUs sample
+    one = size(paper("engine.tensor_parallel=4"))
+    assert apart.seconds.rollout == pytest.approx(2 * one.seconds.rollout, rel=0.3)
+
+
+def test_sleep_is_no_advice_for_an_engine_on_gpus_of_its_own() -> None:
+    placed = ["engine.placement=separate", "engine.sleep=false", "engine.tensor_parallel=4"]
+    (line,) = told(*placed)
+    assert "engine.sleep" not in line and "phase on each of 4" in line
+
+
 def test_the_memory_of_a_node() -> None:
     (line,) = told(*DENSE, "machine.host_memory_gib=0.01")[:1] or [""]
     assert "in the memory of a node" in line and "machine.host_memory_gib" in line

@@ -60,6 +60,33 @@ def test_an_engine_that_rests_gives_its_memory_to_the_update() -> None:
     assert resting.cache == 32768 << 20
 
 
+APART = (
+    "engine.placement=separate",
+    "engine.sleep=false",
+    "engine.tensor_parallel=4",
+    "engine.numerics=bf16",
+    "eval.numerics=null",
+    "engine.cache_mib=8192",
+)
+
+
+def test_an_engine_is_where_its_placement_puts_it() -> None:
+    """Beside the trainer on its GPUs, in its processes or not, or on GPUs of its own."""
+    colocated, shared = (of(paper(f"engine.placement={name}")) for name in ("colocated", "shared"))
+    assert colocated == shared and colocated.phases["rollout"] > colocated.engine + colocated.cache
+    beside, apart = of(paper(*APART[1:])), of(paper(*APART))
+    assert apart.engine == beside.engine == pytest.approx(61e9 / 4, rel=0.01)  # cut over four GPUs
+    given = beside.engine + beside.cache
+    assert {name: beside.phases[name] - apart.phases[name] for name in apart.phases} == {
+        "rollout": given,
+        "update": given,
+    }
+    large = of(paper(*APART, "engine.cache_mib=70000"))
+    assert large.phases["rollout"] == large.engine + large.cache  # the engine's GPUs are the fuller ones
+    resting = of(paper(*APART, "train.offload=true", "engine.cache_mib=1024"))
+    assert resting.phases["rollout"] == max(resting.parameters, resting.engine + resting.cache)
+
+
 def test_numerics_are_bytes_of_the_engine() -> None:
     fp8, bf16 = of(paper()), of(paper("engine.numerics=bf16"))
     assert bf16.engine == 2 * fp8.engine == pytest.approx(61e9, rel=0.01)
