@@ -54,7 +54,8 @@ def remedy(config: Config, size: Estimate) -> str:
     ranks = size.machine.num_ranks
     for factor in (2, 4, 8, 16):
         if _fits(config, size, everything, factor * ranks):
-            nodes = -(-factor * ranks // size.machine.devices_per_node)
+            per_node = config.machine.gpus_per_node or size.machine.devices_per_node
+            nodes = -(-(factor * ranks + size.engine_devices) // per_node)
             return f"use {' '.join(filter(None, [f'machine.num_nodes={nodes}', together]))}"
     whole = in_bytes(size.memory.engine + size.memory.evaluator)
     return f"no number of devices helps, engine and evaluator take {whole} of each: choose another model or machine.gpu"

@@ -71,26 +71,31 @@ def test_an_engine_larger_than_a_device_is_said_so() -> None:
     assert "no number of devices helps" in line
 
 
+APART = ("engine.placement=separate", "engine.sleep=false", "eval.numerics=null")
+
+
 def test_an_engine_on_gpus_of_its_own_leaves_fewer_ranks() -> None:
-    """Eight GPUs: four of the trainer, four of the engine, all of them paid for."""
-    beside, apart = (
-        size(paper()),
-        size(paper("engine.placement=separate", "engine.sleep=false", "engine.tensor_parallel=4")),
-    )
+    """Eight GPUs: six of the trainer, two of the engine, all of them paid for."""
+    beside, apart = size(paper()), size(paper(*APART, "engine.tensor_parallel=2"))
     assert (beside.machine.num_ranks, beside.engine_devices) == (8, 0)
-    assert (apart.machine.num_ranks, apart.engine_devices) == (4, 4)
-    assert apart.memory.states == 2 * beside.memory.states
-    assert apart.seconds.update == pytest.approx(2 * beside.seconds.update)
+    assert (apart.machine.num_ranks, apart.engine_devices) == (6, 2)
+    assert apart.memory.states == pytest.approx(8 / 6 * beside.memory.states)
+    assert apart.seconds.update == pytest.approx(8 / 6 * beside.seconds.update)
     assert apart.device_hours == pytest.approx(8 * apart.seconds.total * apart.num_updates / 3600)
-    # half as many GPUs sample
-    one = size(paper("engine.tensor_parallel=4"))
-    assert apart.seconds.rollout == pytest.approx(2 * one.seconds.rollout, rel=0.3)
+    two = size(paper("machine.gpus_per_node=2", "engine.tensor_parallel=2"))
+    assert apart.seconds.rollout == two.seconds.rollout
 
 
 def test_sleep_is_no_advice_for_an_engine_on_gpus_of_its_own() -> None:
-    placed = ["engine.placement=separate", "engine.sleep=false", "engine.tensor_parallel=4"]
+    placed = [*APART, "engine.tensor_parallel=4"]
     (line,) = told(*placed)
-    assert "engine.sleep" not in line and "phase on each of 4" in line
+    advice = line.partition("use ")[2].split()
+    assert "phase on each of 4" in line and [word.partition("=")[0] for word in advice] == [
+        "machine.num_nodes",
+        "train.max_tokens_per_micro_batch",
+    ]
+    assert advice[0] == "machine.num_nodes=3"  # 16 ranks and the engine's four GPUs on nodes of eight
+    assert told(*placed, *advice) == []
 
 
 def test_the_memory_of_a_node() -> None:
