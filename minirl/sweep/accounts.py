@@ -80,6 +80,8 @@ def where(size: Estimate) -> str:
     place = size.machine
     nodes = place.num_ranks // place.devices_per_node
     of = f"{nodes} nodes of {place.devices_per_node}" if nodes > 1 else f"{place.num_ranks}"
+    if size.engine_devices:
+        of = f"{place.num_ranks} and, for the engine, {size.engine_devices}"
     return f"{of} {place.device.name}, {in_bytes(place.device.memory)}"
 
 

@@ -7,6 +7,7 @@ from minirl.accounting.estimate import Estimate, estimate
 from minirl.accounting.fits import problems
 from minirl.accounting.machine import machine
 from minirl.config import Config
+from minirl.sweep.accounts import where
 
 
 def size(config: Config) -> Estimate:
@@ -79,6 +80,7 @@ def test_an_engine_on_gpus_of_its_own_leaves_fewer_ranks() -> None:
     beside, apart = size(paper()), size(paper(*APART, "engine.tensor_parallel=2"))
     assert (beside.machine.num_ranks, beside.engine_devices) == (8, 0)
     assert (apart.machine.num_ranks, apart.engine_devices) == (6, 2)
+    assert where(beside).startswith("8 h100") and where(apart).startswith("6 and, for the engine, 2 h100")
     assert apart.memory.states == pytest.approx(8 / 6 * beside.memory.states)
     assert apart.seconds.update == pytest.approx(8 / 6 * beside.seconds.update)
     assert apart.device_hours == pytest.approx(8 * apart.seconds.total * apart.num_updates / 3600)
