@@ -2,7 +2,9 @@
 
 import inspect
 import os
+import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +21,7 @@ from minirl.types import Prompt, Sampling
 from minirl.world import World
 
 CPU = torch.device("cpu")
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class OneOfMany(World):
@@ -105,6 +108,39 @@ def test_the_first_of_the_ranks_that_share_their_gpus_asks_for_them() -> None:
             assert [len(part) for part in world.scattered or []] == [2 * each for each in lengths[number : number + 2]]
         else:
             assert found == "from the first" and asked.positions == []
+
+
+FOUR_RANKS = """
+import os, sys
+from teacher_forcing import some_prompts, vllm_config
+from minirl.config import Placement
+from minirl.engine.vllm_placement import Shared
+from minirl.world import World
+
+def right(number):
+    os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(number)
+    world, prompts = World.join("cpu"), some_prompts(*[3] * 6)
+    own = (prompts[:1], prompts[1:3], prompts[3:4], prompts[4:])[number]
+    placed = Shared(vllm_config(placement=Placement.shared, tensor_parallel=2), world)
+    found = placed.respond(own, 1, lambda asked: [(number, prompt.position) for prompt in asked])
+    world.leave()
+    return found == [(number // 2 * 2, prompt.position) for prompt in own]
+
+for number in range(4):
+    if os.fork() == 0:
+        code = 1
+        try:
+            code = int(not right(number))
+        finally:
+            os._exit(code)
+sys.exit(any([os.wait()[1] for _ in range(4)]))
+"""
+
+
+def test_two_engines_of_two_real_ranks_hand_responses_on(own_folder: Path) -> None:
+    address = {"WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(20000 + os.getpid() % 20000)}
+    environment = os.environ | address | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests' / 'engine'}"}
+    subprocess.run([sys.executable, "-c", FOUR_RANKS], env=environment, cwd=own_folder, check=True, timeout=120)
 
 
 def test_a_rank_with_an_engine_of_its_own_on_its_gpu_asks_for_its_own() -> None:
