@@ -22,13 +22,14 @@ from minirl.world import World
 
 # mean |log pi_old - log mu| in nats beyond which something else than the format is at work. Measured at the first
 # step: fp32 1e-6 (3e-4 on a random model where one routing flips), bf16 0.02, fp8 and fp8_weights 0.01 on a trained
-# model and 0.08 on a random one; wrongly packed experts 0.5 to 1.3.
+# model and 0.08 on a random one, router_noise 0.13; wrongly packed experts 0.5 to 1.3.
 EXPLAINED = {
     Numerics.fp32: 0.02,
     Numerics.bf16: 0.1,
     Numerics.fp8: 0.25,
     Numerics.fp8_weights: 0.25,
     Numerics.int4: 1.0,
+    Numerics.router_noise: 0.5,
 }
 # how much wider than the gap of the rollout before it the first one of a resumed run may be: a margin for a run that
 # collapses, far below the factors of 10 and more by which wrong weights widen a healthy gap

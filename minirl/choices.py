@@ -70,6 +70,7 @@ class Numerics(StrEnum):
     fp8 = "fp8"
     fp8_weights = "fp8_weights"
     int4 = "int4"
+    router_noise = "router_noise"
 
 
 class Placement(StrEnum):

@@ -290,8 +290,8 @@ def _engine(config: Config) -> Iterator[str]:
             yield f"engine.{name}={value}: engine=torch has no such key, set it to null"
     if engine.name != "vllm":
         return
-    if engine.numerics is Numerics.int4:
-        yield "engine.numerics=int4: vLLM has no such format for all of a model; engine=torch emulates it"
+    if engine.numerics in (Numerics.int4, Numerics.router_noise):
+        yield f"engine.numerics={engine.numerics}: vLLM computes nothing like it; engine=torch emulates it"
     if engine.cache_mib is not None and engine.cache_mib < 1:
         yield f"engine.cache_mib={engine.cache_mib}: expected at least 1"
     yield from _placement(config)
@@ -319,6 +319,9 @@ def _model(config: Config) -> Iterator[str]:
     routing, dense = config.algo.routing, f"needs a MoE model, model={model.name} has no routers"
     if routing is not Routing.live and experts == 0:
         yield f"algo.routing={routing} {dense}: use algo.routing=live"
+    for key in ("engine.numerics", "eval.numerics"):
+        if select(config, key) is Numerics.router_noise and experts == 0:
+            yield f"{key}=router_noise {dense}: use {key}=fp32"
     if config.train.freeze_router and experts == 0:
         yield f"train.freeze_router=true {dense}: use train.freeze_router=false"
     if model.path is not None:

@@ -74,6 +74,8 @@ REFUSED = [
     (["algo=dr_grpo", "algo.aggregation.length=null"], "set a number of tokens"),
     (["algo.aggregation.length=12"], "kind=seq_mean_token_sum does not use it"),
     (["algo.aggregation.scale=0"], "algo.aggregation.scale=0.0"),
+    (["model=tiny_dense", "engine.numerics=router_noise"], "engine.numerics=router_noise needs a MoE model"),
+    (["model=tiny_dense", "eval.numerics=router_noise"], "eval.numerics=router_noise needs a MoE model"),
     (["model=tiny_dense", "algo.routing=r2"], "algo.routing=r2 needs a MoE model, model=tiny_dense has no routers"),
     (["model=tiny_dense", "algo.routing=r3"], "algo.routing=r3 needs a MoE model"),
     (["model=tiny_dense", "train.freeze_router=true"], "train.freeze_router=true needs a MoE model"),

@@ -1,10 +1,12 @@
 """Where an engine's numerics act in a stock transformers model: the attention, MLP and expert products.
 
-Router gates, norms, embeddings and the output head stay in full precision, as quantised serving leaves them.
+Router gates, norms, embeddings and the output head stay in full precision, as quantised serving leaves them; noise in
+the routers acts there and nowhere else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -24,14 +26,20 @@ def install(model: PreTrainedModel, numerics: Numerics) -> dict[str, int]:
     """Rounds the inputs of the model's matrix products from now on; the weights that are to be rounded, by name, with
     their input axis."""
     rounding = ROUNDINGS[numerics].activations
-    if rounding is not exact:
-        for layer in linear_layers(model).values():
-            layer.register_forward_pre_hook(partial(rounded_input, rounding=rounding))
+    round_inputs(linear_layers(model).values(), rounding)
     if expert_layers(model):
         name = f"minirl_{numerics}"
         ALL_EXPERTS_FUNCTIONS.register(name, partial(rounded_experts, rounding=rounding))
         model.set_experts_implementation(name)
     return quantised_weights(model)
+
+
+def round_inputs(layers: Iterable[nn.Module], rounding: Rounding) -> None:
+    """Each layer meets Q(x) for x from now on."""
+    if rounding is exact:
+        return
+    for layer in layers:
+        layer.register_forward_pre_hook(partial(rounded_input, rounding=rounding))
 
 
 def quantised_weights(model: PreTrainedModel) -> dict[str, int]:
@@ -57,7 +65,7 @@ def rounded_weight(weight: Tensor, rounding: Rounding, axis: int) -> Tensor:
 
 
 def rounded_input(module: nn.Module, inputs: tuple[Tensor, ...], *, rounding: Rounding) -> tuple[Tensor, ...]:
-    """The forward pre-hook of a linear layer: Q(x)."""
+    """The forward pre-hook of a layer: Q(x)."""
     return (rounding(inputs[0]),)
 
 

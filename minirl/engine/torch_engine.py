@@ -16,7 +16,7 @@ from minirl.config import Numerics
 from minirl.engine.cache import DecodingCache
 from minirl.engine.decoding import decode
 from minirl.engine.journal import Journal
-from minirl.engine.matmuls import install, rounded_weight
+from minirl.engine.matmuls import install, round_inputs, rounded_weight
 from minirl.engine.numerics import ROUNDINGS
 from minirl.engine.parameters import NOTHING_LOADED, Signature, refuse_nothing
 from minirl.models.families.registry import is_mixture
@@ -44,6 +44,8 @@ class TorchEngine:
         self.signature = Signature.of(self.model)
         self.roundings = ROUNDINGS[numerics]
         self.rounded = install(self.model, numerics)
+        if self.tape is not None:
+            round_inputs(self.tape.routers, self.roundings.routed)
         self.max_sequences, self.pad, self.device = max_sequences, pad, device
         self.version = NOTHING_LOADED
 

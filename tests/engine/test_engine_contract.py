@@ -383,7 +383,7 @@ def test_fp32_is_the_trainer_and_coarser_numerics_are_further_away(
     make_engine: MakeEngine, trained: PreTrainedModel
 ) -> None:
     distance, disagreement = {}, {}
-    for numerics in make_engine.numerics:
+    for numerics in [each for each in make_engine.numerics if each is not Numerics.router_noise]:  # it rounds nothing
         engine = loaded(make_engine(tiny_model(), numerics=numerics), trained)
         batch = engine.generate(some_prompts(*[6] * 16), sampling(), 8)
         forced = teacher_forced(trained, batch)

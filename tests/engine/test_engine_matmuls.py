@@ -35,7 +35,7 @@ def test_exactly_the_product_weights_are_rounded(numerics: Numerics, build: obje
     for name, values in engine.model.state_dict().items():
         full = source.state_dict()[name]
         assert values.equal(ROUNDINGS[numerics].weights(full) if name in names else full)
-        assert values.equal(full) == (numerics is Numerics.fp32 or name not in names)
+        assert values.equal(full) == (numerics in (Numerics.fp32, Numerics.router_noise) or name not in names)
 
 
 @pytest.mark.parametrize("numerics", [Numerics.bf16, Numerics.fp8, Numerics.int4])

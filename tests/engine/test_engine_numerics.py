@@ -4,10 +4,11 @@ import math
 
 import pytest
 import torch
+from scipy.stats import kstest
 from torch import Tensor
 
 from minirl.config import Numerics
-from minirl.engine.numerics import ROUNDINGS, bfloat16, e4m3, exact, int4, nearest_e4m3
+from minirl.engine.numerics import ROUNDINGS, ROUTER_NOISE, bfloat16, e4m3, exact, int4, nearest_e4m3, noisy
 
 
 def every_e4m3() -> Tensor:
@@ -88,11 +89,47 @@ def test_zeros_stay_zero_and_a_nan_stays_in_its_vector(rounding: object) -> None
 
 
 def test_each_name_rounds_what_it_says() -> None:
-    table = {name: (row.weights, row.activations, row.keys_values) for name, row in ROUNDINGS.items()}
+    table = {name: (row.weights, row.activations, row.keys_values, row.routed) for name, row in ROUNDINGS.items()}
     assert table == {
-        Numerics.fp32: (exact, exact, exact),
-        Numerics.bf16: (bfloat16, bfloat16, bfloat16),
-        Numerics.fp8: (e4m3, e4m3, exact),
-        Numerics.fp8_weights: (e4m3, exact, exact),
-        Numerics.int4: (int4, int4, int4),
+        Numerics.fp32: (exact, exact, exact, exact),
+        Numerics.bf16: (bfloat16, bfloat16, bfloat16, exact),
+        Numerics.fp8: (e4m3, e4m3, exact, exact),
+        Numerics.fp8_weights: (e4m3, exact, exact, exact),
+        Numerics.int4: (int4, int4, int4, exact),
+        Numerics.router_noise: (exact, exact, exact, noisy),
     }
+
+
+def noise_of(values: torch.Tensor) -> torch.Tensor:
+    """The e of x + sigma rms(x) e, in float64 [tokens, width]."""
+    size = values.double().square().mean(-1, keepdim=True).sqrt()
+    return (noisy(values).double() - values.double()) / (ROUTER_NOISE * size)
+
+
+def test_noise_is_normal_and_of_the_inputs_size() -> None:
+    values = torch.randn(5000, 64, generator=torch.Generator().manual_seed(0)) * torch.logspace(-2, 2, 5000)[:, None]
+    noise = noise_of(values)
+    statistic, p = kstest(noise.flatten()[::7].numpy(), "norm")
+    assert p > 1e-3, statistic
+    assert noise.mean().abs() < 5 / math.sqrt(noise.numel())
+    assert abs(noise.var() - 1) < 5 * math.sqrt(2 / noise.numel())
+
+
+def test_noise_of_neighbours_is_unrelated() -> None:
+    """Of the values of a token, of one place in two tokens, of a token and itself with another last bit, of noise and
+    token: correlations of n pairs are of size 1 / sqrt(n)."""
+    values = torch.randn(5000, 64, generator=torch.Generator().manual_seed(1))
+    close = values.clone()
+    close[:, 0] = torch.nextafter(close[:, 0], torch.tensor(math.inf))
+    noise = noise_of(values)
+    pairs = [(noise[:, 1:], noise[:, :-1]), (noise[1:], noise[:-1]), (noise, noise_of(close)), (noise, values.double())]
+    for one, other in pairs:
+        assert (one * other).mean().abs() < 5 / math.sqrt(one.numel())
+
+
+def test_noise_is_a_function_of_the_token_alone() -> None:
+    values = torch.randn(6, 5, 32, generator=torch.Generator().manual_seed(2))
+    assert noisy(values).equal(noisy(values))
+    assert noisy(values)[3, 2].equal(noisy(values[3, 2][None])[0])
+    assert noisy(torch.zeros(2, 4)).equal(torch.zeros(2, 4))
+    assert bool(noisy(torch.tensor([[1.0, math.nan]])).isnan().all())

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, Qwen3MoeConfig, Qwen3MoeForCausalLM
 from minirl.config import Config, ConfigError, EngineConfig, Numerics
 from minirl.engine.cache import DecodingCache, KeyValues, survivors
 from minirl.engine.decoding import left_padded
-from minirl.engine.numerics import int4
+from minirl.engine.numerics import ROUTER_NOISE, int4
 from minirl.engine.registry import build
 from minirl.engine.torch_engine import TorchEngine
 from minirl.types import Prompt, Sampling
@@ -187,3 +187,19 @@ def test_engines_that_do_not_exist_are_refused(name: str, said: str, monkeypatch
     config = Config(engine=EngineConfig(name=name, numerics=Numerics.fp32, max_sequences=8))
     with pytest.raises(ConfigError, match=said):
         build(config, tiny_model(), pad=0, world=World(0, 1, torch.device("cpu")))
+
+
+def test_noise_moves_the_choice_of_every_router_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained, shares = tiny_model(), {}
+    for size in (0.0, ROUTER_NOISE):
+        monkeypatch.setattr("minirl.engine.numerics.ROUTER_NOISE", size)
+        batch = engine_of(trained, tiny_model(), numerics=Numerics.router_noise).generate(
+            some_prompts(6, 6), SAMPLING, 8
+        )
+        forced, present = teacher_forced(trained, batch), batch.routes.present
+        others = batch.routes.experts.long().sort(-1).values != forced.experts.sort(-1).values
+        shares[size] = others[present].any(-1).double().mean(0)  # [L]
+        gap = (forced.logprobs(batch.tokens, 1.0) - batch.rollout_logprobs)[batch.response_mask].abs()
+        assert (gap.max() < 1e-5) == (size == 0.0)
+    assert shares[0.0].equal(torch.zeros(3, dtype=torch.float64))
+    assert bool((shares[ROUTER_NOISE] > 0.1).all()) and bool((shares[ROUTER_NOISE] < 0.9).all())

@@ -167,7 +167,7 @@ def test_a_vllm_of_another_layout_is_refused_by_name(monkeypatch: pytest.MonkeyP
         vllm_server.started(tiny_model(), vllm_config(), None, CPU, {})
 
 
-@pytest.mark.parametrize("numerics", [Numerics.fp8, Numerics.int4])
+@pytest.mark.parametrize("numerics", [Numerics.fp8, Numerics.int4, Numerics.router_noise])
 def test_what_the_platform_cannot_do_is_refused(numerics: Numerics, monkeypatch: pytest.MonkeyPatch) -> None:
     enough = SimpleNamespace(LLM=type("LLM", (), dict.fromkeys(vllm_engine.METHODS)))
     monkeypatch.setitem(sys.modules, "vllm", enough)
