@@ -18,6 +18,7 @@ from minirl.metrics.rollout import rollout_metrics
 from minirl.metrics.statistics import histograms
 from minirl.types import (
     Degenerate,
+    MissingRoutes,
     OldPolicy,
     Prompt,
     Rewards,
@@ -139,7 +140,8 @@ class Loop:
             advantages = self.algo.advantage(rewards, self.plan.group_size)
         with self.clock("old"):
             old = self.policy.recompute(rollouts, self.algo.routing)
-        batch = self.algo.reject(_unrejected(rollouts, rewards, advantages, old))
+        unrejected = _unrejected(rollouts, rewards, advantages, old)
+        batch = self.world.together(lambda: self.algo.reject(unrejected), MissingRoutes)
         self.keep(batch)
         if self.plan.falls_due(start, self.plan.samples_every):
             self.tracker.samples(start, _samples(self.task, prompts, batch))

@@ -295,6 +295,10 @@ def figures(statistics: Statistics) -> dict[str, float]:
     return {name: value for key, part in statistics.items() for name, value in part.values(key).items()}
 
 
+class MissingRoutes(ValueError):
+    """A route that must be replayed was not recorded."""
+
+
 class Diverged(Exception):
     """A non-finite loss or gradient norm at update `version`: a result of the run, not a fault of the program."""
 

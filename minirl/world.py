@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import reduce
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -87,6 +87,19 @@ class World:
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value)
         return values
+
+    def together(self, action: Callable[[], Item], refusal: type[Exception]) -> Item:
+        """What `action` returns on this rank; or, where any rank refuses, the refusal of the first one on all of them:
+        a rank that ended by itself would leave the others in the middle of what they do together."""
+        done, said = None, None
+        try:
+            done = action()
+        except refusal as error:
+            said = str(error)
+        first = next(((rank, text) for rank, text in enumerate(self.gather(said)) if text is not None), None)
+        if first is not None:
+            raise refusal(first[1] if self.size == 1 else f"rank {first[0]}: {first[1]}")
+        return cast(Item, done)
 
     def row(self, size: int) -> dist.ProcessGroup | None:
         """The `size` ranks in a row that this one is among, for `scatter`; None: all. Made by all ranks together."""

@@ -14,10 +14,12 @@ from minirl.record import RunRecord
 from minirl.world import fault
 
 
-def two_ranks(program: list[str], outputs: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def two_ranks(
+    program: list[str], outputs: Path, *overrides: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *program]
     return subprocess.run(
-        [*launcher, *SMALL, f"run.outputs={outputs}"],
+        [*launcher, *SMALL, f"run.outputs={outputs}", *overrides],
         capture_output=True,
         text=True,
         timeout=600,
@@ -51,3 +53,27 @@ def test_a_rank_killed_in_mid_step_leaves_a_resumable_run(outputs):
     assert RunRecord(run).read()["state"] == "finished"
     (unharmed,) = (outputs / "whole" / "runs").glob("*-s0")
     assert rows(run) == rows(unharmed)
+
+
+REASONS = {
+    "missing": "MissingRoutes: rank 1: token 0 of response 0 has no route to replay under algo.routing_missing=fail",
+    "broken": "BrokenRoutes: rank 1: token 0 of response 0 has the route",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("routes", REASONS)
+def test_what_one_rank_refuses_ends_all_of_them_with_its_reason(outputs, routes):
+    """Rank 1 lacks a route at update 4 of 8: rank 0, which writes the record, would wait for it. Repeated with whole
+    routes, the run goes on from its checkpoint."""
+    replay = ["algo.routing=r3", "metrics.live_every=8"]
+    program = [str(Path(__file__).with_name("routeless_rank.py"))]
+    refused = two_ranks(program, outputs, *replay, ROUTES=routes)
+    assert refused.returncode == 1, refused.stderr[-2000:]
+    (run,) = (outputs / "runs").glob("*-s0")
+    record = RunRecord(run).read()
+    assert record["state"] == "failed" and record["reason"].startswith(REASONS[routes]), record
+    assert newest(run / "checkpoints").name == "4"
+    again = two_ranks(["-m", "minirl.run"], outputs, *replay)
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert RunRecord(run).read()["state"] == "finished" and len(rows(run)) == 9

@@ -46,6 +46,22 @@ def test_alone_everything_is_what_it_was() -> None:
     assert ALONE.merge(statistics) == {"a": 0.25, "b": 1.0, "b_p50": 1.0, "b_max": 1.0}
     assert ALONE.pool(statistics) == statistics
     ALONE.barrier()
+    assert ALONE.together(lambda: 7, ValueError) == 7
+    with pytest.raises(ValueError, match=r"^no$"):
+        ALONE.together(refusing, ValueError)
+    with pytest.raises(ValueError, match=r"^no$"):  # another error is not waited with
+        ALONE.together(refusing, KeyError)
+
+
+def refusing() -> None:
+    raise ValueError("no")
+
+
+def test_what_one_of_two_refuses_both_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(World, "gather", lambda self, value: [None, "no route"])
+    for rank, action in enumerate((lambda: 7, refusing)):
+        with pytest.raises(ValueError, match=r"^rank 1: no route$"):
+            World(rank, 2, torch.device("cpu")).together(action, ValueError)
 
 
 RANK = """

@@ -15,7 +15,7 @@ from torch import Tensor
 from minirl.algo.advantages import mixed_groups
 from minirl.algo.equations import LEVELS, LogRatioLevel, broadcast
 from minirl.config import GroupFilter, RejectConfig, Routing, RoutingMissing, Truncated
-from minirl.types import RolloutBatch, Routes, TrainBatch
+from minirl.types import MissingRoutes, RolloutBatch, Routes, TrainBatch
 
 
 def outside_band(log_ratio: Tensor, rollouts: RolloutBatch, *, level: LogRatioLevel, low: float, high: float) -> Tensor:
@@ -92,12 +92,13 @@ class Rejection:
 
 
 def require_routes(routes: Routes, rollouts: RolloutBatch) -> None:
-    """Raises where a token of a valid response lacks the route it needs; an invalid response teaches nothing anyway."""
+    """Raises MissingRoutes where a token of a valid response lacks the route it needs; an invalid response teaches
+    nothing anyway."""
     missing = missing_routes(routes, rollouts.cu_seqlens) & broadcast(rollouts.valid, rollouts.cu_seqlens)
     places = missing.nonzero().flatten()
     if len(places):
         response = int(rollouts.sequence_ids[places[0]])
-        raise ValueError(
+        raise MissingRoutes(
             f"token {int(places[0] - rollouts.cu_seqlens[response])} of response {response} has no route to replay "
             f"under algo.routing_missing=fail ({len(places)} of {len(missing)} tokens are like it): use drop to leave "
             "out what follows a missing route, or live to let the trainer's routers choose"
