@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -13,8 +13,8 @@ PHASES = ("sync", "rollout", "reward", "old", "live", "update", "eval", "save") 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Means over the runs of an arm that have rows. num_updates: made, per run · seconds: wall, by phase of the loop ·
-    cpu_seconds: of the whole process, start-up included · tokens: by kind."""
+    """Means over the runs of an arm that have rows, all from these rows, so that nothing is lost of a killed process.
+    num_updates: made, per run · seconds: wall, by phase of the loop · cpu_seconds: in all phases · tokens: by kind."""
 
     arm: str
     num_runs: int
@@ -25,7 +25,7 @@ class Account:
 
     @property
     def tokens_per_cpu_second(self) -> float | None:
-        """Sampled tokens per CPU second of the whole run."""
+        """Sampled tokens per CPU second of the whole loop."""
         sampled = self.tokens.get("response")
         return sampled / self.cpu_seconds if sampled and self.cpu_seconds else None
 
@@ -39,9 +39,9 @@ def account(arm: Arm) -> Account | None:
         arm=arm.name,
         num_runs=len(runs),
         num_updates=fmean(_num_updates(run) for run in runs),
-        seconds=_totals(runs, "time/", ("_cpu",)),
-        cpu_seconds=_mean([run.record.get("cpu_seconds") for run in runs]),
-        tokens=_totals(runs, "tokens/", ()),
+        seconds=_totals(runs, "time/", lambda name: not name.endswith("_cpu")),
+        cpu_seconds=sum(_totals(runs, "time/", lambda name: name.endswith("_cpu")).values()) or None,
+        tokens=_totals(runs, "tokens/", lambda name: True),
     )
 
 
@@ -51,9 +51,9 @@ def phases(accounts: Sequence[Account]) -> list[str]:
     return [name for name in PHASES if name in timed] + [name for name in timed if name not in PHASES]
 
 
-def _totals(runs: Sequence[Run], family: str, but: tuple[str, ...]) -> dict[str, float]:
+def _totals(runs: Sequence[Run], family: str, belongs: Callable[[str], bool]) -> dict[str, float]:
     names = dict.fromkeys(name for run in runs for name in run.curves if name.startswith(family))
-    kept = [name for name in names if not name.endswith(but or "\0")]
+    kept = filter(belongs, names)
     return {
         name.removeprefix(family): fmean(
             float(run.curves[name].values.sum()) if name in run.curves else 0.0 for run in runs
@@ -66,8 +66,3 @@ def _num_updates(run: Run) -> int:
     """Rows with an update: all but the last one of a run that came to its end."""
     norms = run.curves.get("optim/grad_norm")
     return len(norms) if norms is not None else 0
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None

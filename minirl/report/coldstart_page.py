@@ -35,7 +35,11 @@ def coldstart_page(sweep: Sweep, found: Comparison) -> str:
         element("p", element("a", f"minirl report · {sweep.name}", href="index.html"), class_="over"),
         element("h1", "Did the cold starts converge?"),
         element("p", answer(found), class_="lead"),
-        element("p", f"{len(found.starts)} cold starts, {_seeds(len(found.spreads))} shared by all.", class_="muted"),
+        element(
+            "p",
+            f"{len(found.starts)} cold starts, {wording.counted(len(found.spreads), 'seed')} shared by all.",
+            class_="muted",
+        ),
         class_="wrap",
     )
     main = element(
@@ -73,11 +77,7 @@ def reached(start: Start) -> str:
     if mean is not None:
         return f"{mean:.4g}"
     got = sum(version is not None for version in start.reached.values())
-    return f"{got} of {_seeds(len(start.reached))}"
-
-
-def _seeds(count: int) -> str:
-    return f"{count} {wording.plural(count, 'seed')}"
+    return f"{got} of {wording.counted(len(start.reached), 'seed')}"
 
 
 def _verdicts(found: Comparison) -> Markup | None:

@@ -97,18 +97,13 @@ def _surroundings(runs: Sequence[Run]) -> Texts:
     names = dict.fromkeys(name for known in packages for name in known if all(packages))
     found: dict[str, list[object]] = {
         "stack": [run.record.get("stack", "minirl") for run in runs],
-        "code": [_code(run) for run in runs],
+        "code": [" then ".join(run.codes) or "–" for run in runs],
         "cold start": [str((run.record.get("coldstart") or {}).get("content", "–"))[:16] for run in runs],
         "host": [run.record.get("host") or "–" for run in runs],
         "python": [run.record.get("python") or "–" for run in runs],
         **{name: [known.get(name, "absent") for known in packages] for name in names},
     }
     return _differing(found)
-
-
-def _code(run: Run) -> str:
-    git = run.record.get("git")
-    return f"{git['sha'][:12]}{' with local changes' if git.get('dirty') else ''}" if git else "–"
 
 
 def _differing(values: Mapping[str, Sequence[object]]) -> Texts:

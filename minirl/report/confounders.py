@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -11,6 +12,7 @@ from typing import Any
 from minirl.config import GradientClip
 from minirl.report.differences import Difference, shown
 from minirl.report.read import Arm, Sweep
+from minirl.report.wording import counted
 
 CLIPPED_APART = 0.1  # shares of clipped updates further apart than this confound a comparison
 SCALE_KEYS = ("algo.aggregation.kind", "algo.aggregation.scale", "algo.aggregation.length")
@@ -137,9 +139,12 @@ def mixed_arms(found: Sequence[Difference]) -> list[Caution]:
 def several_revisions(sweep: Sweep) -> list[Caution]:
     """Runs made by different versions of the code or of what it stands on."""
     texts = []
-    revisions = {(run.record.get("git") or {}).get("sha") for run in sweep.runs} - {None}
-    if len(revisions) > 1:
-        texts.append(f"the runs come from {len(revisions)} revisions of the code")
+    found = Counter(code for run in sweep.runs for code in run.codes)
+    if len(found) > 1:
+        made = ", ".join(f"{code} ({counted(count, 'run')})" for code, count in found.items())
+        mixed = ", ".join(f"{arm.name} s{run.seed}" for arm in sweep.distinct_arms for run in arm.runs if run.codes[1:])
+        both = f"; it changed in the middle of {mixed}" if mixed else ""
+        texts.append(f"the runs were made by {len(found)} versions of the code: {made}{both}")
     packages = {tuple(sorted((run.record.get("packages") or {}).items())) for run in sweep.runs} - {()}
     changed = sorted({name for one, other in combinations(packages, 2) for name, _ in set(one) ^ set(other)})
     if changed:
@@ -150,7 +155,7 @@ def several_revisions(sweep: Sweep) -> list[Caution]:
 def unequal_seeds(sweep: Sweep) -> list[Caution]:
     """Planned seeds without a result."""
     return [
-        Caution(f"{arm.name} has a result for {len(arm.results)} of {len(arm.runs)} seeds")
+        Caution(f"{arm.name} has a result for {len(arm.results)} of {counted(len(arm.runs), 'seed')}")
         for arm in sweep.distinct_arms
         if len(arm.results) < len(arm.runs)
     ]

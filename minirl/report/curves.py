@@ -90,13 +90,13 @@ def batch_means(curve: Curve, num_mini_batches: int) -> Curve:
 
 
 def extremes(values: NDArray[np.float64], most: int) -> NDArray[np.int64]:
-    """The places of at most `most` of the values that keep what the eye sees of all of them: the lowest and the highest
-    of each of most // 2 blocks of neighbours, so that no spike is lost. For drawing only."""
+    """The places of at most `most` of the values that keep what the eye sees of all of them: the first, the last, and
+    the lowest and the highest of each of most // 2 - 1 blocks of neighbours, so that no spike is lost. For drawing."""
     if values.size <= most:
         return np.arange(values.size)
-    blocks = np.array_split(np.arange(values.size), most // 2)
+    blocks = np.array_split(np.arange(values.size), most // 2 - 1)
     kept = {int(block[pick(values[block])]) for block in blocks for pick in (np.argmin, np.argmax)}
-    return np.array(sorted(kept), dtype=np.int64)
+    return np.array(sorted(kept | {0, values.size - 1}), dtype=np.int64)
 
 
 def thinned(curve: Curve, most: int) -> Curve:

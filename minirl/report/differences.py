@@ -52,7 +52,9 @@ def shown(value: Any) -> str:
     """A value as a person types it."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
 def identity_keys(schema: type = Config, prefix: str = "") -> dict[str, bool]:

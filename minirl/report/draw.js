@@ -78,10 +78,10 @@ function ticksOf(along, about) {
 }
 
 function tickLabel(value) {
-  if (value === 0 || (Math.abs(value) * 1.001 > 1e-3 && Math.abs(value) * 1.001 < 1e5)) return String(Number(value.toPrecision(4)));
+  if (value === 0 || (Math.abs(value) * 1.001 > 1e-3 && Math.abs(value) * 1.001 < 1e5)) return String(Number(value.toPrecision(10)));
   const exponent = Math.floor(Math.log10(Math.abs(value)) + 1e-9), mantissa = value / 10 ** exponent;
   const power = "10" + [...String(exponent)].map((sign) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(sign)]).join("");
-  return Math.abs(mantissa - 1) < 1e-6 ? power : `${Number(mantissa.toPrecision(4))}·${power}`;
+  return Math.abs(mantissa - 1) < 1e-6 ? power : `${Number(mantissa.toPrecision(10))}·${power}`;
 }
 
 // ---- what is drawn: smoothed values, updates or tokens, and which arms lie too far below

@@ -12,6 +12,7 @@ from minirl.report.markup import Markup, element
 from minirl.report.plots import arm_class, letter, marker
 from minirl.report.scales import Scale, fitted, tick_label
 from minirl.report.statistics import LEVEL, SEEDS_FOR_INTERVAL, location
+from minirl.report.wording import counted
 
 WIDTH = 400.0
 HEIGHT = 352.0  # beside the evaluation's curve, if rows need no more and no less than is legible
@@ -22,7 +23,7 @@ def seed_plot(values: Mapping[str, BySeed], indices: Mapping[str, int], title: s
     """One row per arm: a marker for every seed, the mean, and its 95 % t interval from three seeds on."""
     rows = [(name, seeds) for name, seeds in values.items() if seeds]
     intervals = {name: _mean_interval(list(seeds.values())) for name, seeds in rows}
-    shown = [value for _, seeds in rows for value in seeds.values()]
+    shown = [value for name, seeds in rows for value in (*seeds.values(), *intervals[name])]
     across = fitted(shown, 8.0, WIDTH - 12, logarithmic=False)
     row = min(max(HEIGHT / max(len(rows), 1), ROWS[0]), ROWS[1])
     bottom = 4 + row * len(rows)
@@ -31,7 +32,10 @@ def seed_plot(values: Mapping[str, BySeed], indices: Mapping[str, int], title: s
         "svg",
         element("title", title),
         element(
-            "desc", "; ".join(f"{name}: mean {intervals[name][0]:.3g} of {len(seeds)} seeds" for name, seeds in rows)
+            "desc",
+            "; ".join(
+                f"{name}: mean {intervals[name][0]:.3g} of {counted(len(seeds), 'seed')}" for name, seeds in rows
+            ),
         ),
         element("g", [element("line", x1=across(t), x2=across(t), y1=4.0, y2=bottom) for t in ticks], class_="grid"),
         [
@@ -83,7 +87,7 @@ def interval_plot(finding: Finding) -> Markup | None:
     begin, end = (across(min(max(bound, across.low), across.high)) for bound in finding.region)
     return element(
         "svg",
-        element("title", f"{finding.quantity}: {finding.effect:.3g}, 95 % interval {low:.3g} to {high:.3g}"),
+        element("title", f"{finding.quantity}: {finding.effect:.3g}{_in_words(finding.interval)}"),
         element("rect", class_="region", x=min(begin, end), y=3.0, width=abs(end - begin), height=22.0),
         [
             element("line", class_="bound", x1=across(b), x2=across(b), y1=3.0, y2=25.0)
@@ -99,6 +103,12 @@ def interval_plot(finding: Finding) -> Markup | None:
     )
 
 
+def _in_words(interval: tuple[float, float] | None) -> str:
+    return "" if interval is None else f", 95 % interval {interval[0]:.3g} to {interval[1]:.3g}"
+
+
 def _few(across: Scale) -> list[float]:
+    """Two to five: one alone would be no scale."""
     ticks = across.ticks(3)
+    ticks = ticks if len(ticks) > 1 else across.ticks(6)
     return ticks if len(ticks) <= 5 else [ticks[0], ticks[len(ticks) // 2], ticks[-1]]

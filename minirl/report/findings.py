@@ -50,12 +50,13 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """adjusted: the two-sided p-value after Holm, None where no verdict was possible · more_seeds: a hint for
-    planning, None where there is none to give."""
+    planning, None where there is none to give · num_claims: of the sweep, all of which Holm corrects for."""
 
     finding: Finding
     verdict: Verdict
     adjusted: float | None
     more_seeds: int | None
+    num_claims: int
 
     @property
     def claim(self) -> Claim:
@@ -72,6 +73,7 @@ def judge(findings: Sequence[Finding]) -> list[Judgement]:
             _verdict(finding, adjusted[index]),
             adjusted[index] if finding.testable else None,
             _more_seeds(finding, holm_level(p_values, index)) if adjusted[index] > LEVEL else None,
+            len(findings),
         )
         for index, finding in enumerate(findings)
     ]

@@ -37,9 +37,8 @@ def digits(value: float | None) -> str:
 
 
 def summary(sweep: Sweep, judgements: Sequence[Judgement]) -> str:
-    results = sum(run.has_result for run in sweep.runs)
-    size = f"{len(sweep.distinct_arms)} arms, seeds {', '.join(map(str, sweep.seeds))}"
-    return f"{wording.headline(judgements)} {size}. {results} of {len(sweep.runs)} runs have a result."
+    arms, seeds = wording.counted(len(sweep.distinct_arms), "arm"), ", ".join(map(str, sweep.seeds))
+    return f"{wording.headline(judgements)} {arms}, seeds {seeds}. {wording.results(sweep)}"
 
 
 def verdicts(judgements: Sequence[Judgement]) -> str:
@@ -50,7 +49,7 @@ def verdicts(judgements: Sequence[Judgement]) -> str:
         low, high = finding.interval or (None, None)
         p = finding.evidence.p if finding.evidence else None
         numbers = (finding.effect, low, high, p, one.adjusted)
-        why = plain(wording.reason(one, len(judgements)))
+        why = plain(wording.reason(one))
         rows.append((f"**{one.verdict}**", plain(one.claim.text), *map(digits, numbers), str(finding.num_seeds), why))
     head = ("verdict", "claim", "effect", "95 % low", "95 % high", "p", "p, Holm", "seeds", "why")
     return table(head, rows) if rows else "This sweep makes no claims."

@@ -98,7 +98,8 @@ for (const figure of figures) {
     for (const arm of arms) {
       const entry = lastAt(arm.at, places[at]);
       if (entry < 0) continue;
-      tip.append(line(`${arm.letter} ${arm.name}`, arm.measured[entry].toPrecision(3), arm.kind));
+      const earlier = arm.at[entry] === places[at] ? "" : ` at ${Math.round(arm.at[entry]).toLocaleString("en")}`;
+      tip.append(line(`${arm.letter} ${arm.name}`, arm.measured[entry].toPrecision(3) + earlier, arm.kind));
       if (!far.includes(arm) && up.shows(arm.measured[entry]))
         svg.append(el("circle", { class: `dot ${arm.kind}`, cx: x, cy: up(arm.measured[entry]), r: 3.5 }));
     }

@@ -75,12 +75,10 @@ def page(sweep: Sweep, judgements: Sequence[Judgement], *, now: float) -> str:
 
 def masthead(sweep: Sweep, judgements: Sequence[Judgement]) -> Markup:
     """Title, the outcome in one sentence, and how much of the plan is there."""
-    results = sum(run.has_result for run in sweep.runs)
-    arms, seeds = len(sweep.distinct_arms), len(sweep.seeds)
-    size = (
-        f"{arms} {wording.plural(arms, 'arm')}, {seeds} {wording.plural(seeds, 'seed')}, {_horizon(sweep)} updates each"
-    )
-    missing = "" if results == len(sweep.runs) else f" Not complete: {endings(sweep.runs)}."
+    arms, seeds = wording.counted(len(sweep.distinct_arms), "arm"), wording.counted(len(sweep.seeds), "seed")
+    size = f"{arms}, {seeds}{_length(sweep)}"
+    complete = all(run.has_result for run in sweep.runs)
+    missing = "" if complete else f" Not complete: {endings(sweep.runs)}."
     links = {
         "verdicts": "Verdicts",
         "curves": "Curves",
@@ -98,7 +96,7 @@ def masthead(sweep: Sweep, judgements: Sequence[Judgement]) -> Markup:
         element("p", f"minirl report · {sweep.name}", class_="over"),
         element("h1", sweep.title),
         element("p", wording.headline(judgements), class_="lead"),
-        element("p", f"{size}. {results} of {len(sweep.runs)} runs have a result.{missing}", class_="muted"),
+        element("p", f"{size}. {wording.results(sweep)}{missing}", class_="muted"),
         element("nav", [element("a", text, href=f"#{name}") for name, text in links.items()], aria_label="Sections"),
         class_="wrap",
     )
@@ -171,7 +169,7 @@ def hero(sweep: Sweep, drawn: Drawn, horizon: int) -> Markup | None:
 
 def figure(panel: Panel, series: Sequence[Series], frames: Sequence[Frame], horizon: int) -> Markup:
     """One plot with its caption; two frames are the same plot for wide and for narrow screens."""
-    note = f"{panel.note}{'; mean over the updates of a batch' if averages_updates(panel) else ''}"
+    note = f"{panel.note}{'; mean over the updates of a batch' if averages_updates(panel, series) else ''}"
     shapes = ("wide", "narrow") if len(frames) > 1 else ("plot",)
     return element(
         "figure",
@@ -231,6 +229,14 @@ def has_tokens(drawn: Drawn) -> bool:
     """Whether some drawn run recorded what it sampled."""
     lines = (line for series in drawn.values() for one in series for line in one.lines)
     return any(sampled_tokens(line.run) is not None for line in lines)
+
+
+def _length(sweep: Sweep) -> str:
+    """How many updates were planned, as far as runs have begun."""
+    planned = sorted({run.horizon for run in sweep.runs if run.horizon})
+    if len(planned) < 2:
+        return f", {wording.counted(planned[0], 'update')} each" if planned else ""
+    return f", {planned[0]} to {planned[-1]} updates"
 
 
 def _horizon(sweep: Sweep) -> int:

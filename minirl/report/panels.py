@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from minirl.record import State
 from minirl.report.curves import Band, Curve, band, batch_means, thinned, thinned_band
 from minirl.report.figures import onset
 from minirl.report.read import Arm, Run, Sweep
 
+FLAT = 1e-6  # rounding of a constant, which an axis would blow up
 MOST_POINTS, MOST_SEED_POINTS = 120, 80  # of a mean and of a single seed; more would not be seen
 PER_UPDATE = ("staleness/", "is_weight/", "clip/", "optim/", "validity/log_ratio", "validity/small", "validity/gap")
 
@@ -51,7 +54,12 @@ MORE = (
     Panel(
         "mismatch/seq_log_ratio_correct", "Log ratio of correct responses", "nats per response; falls before collapse"
     ),
-    Panel("mismatch/extreme_tokens", "Extreme tokens", "share with a ratio above 2 or below 1/2", True),
+    Panel(
+        "mismatch/extreme_tokens",
+        "Extreme tokens",
+        "share with a ratio above metrics.extreme_ratio, or below its inverse",
+        True,
+    ),
     Panel("is_weight/ess", "Effective sample size", "share, of the importance weights"),
     Panel("is_weight/mean", "Importance weight", "mean over tokens"),
     Panel("is_weight/max", "Largest importance weight", "over the tokens of an update", True),
@@ -100,18 +108,25 @@ def series_of(sweep: Sweep, panel: Panel) -> list[Series]:
 
 
 def is_flat(series: Sequence[Series]) -> bool:
-    """Every value of every run is the same: nothing to draw."""
-    return len({float(value) for one in series for line in one.lines for value in line.curve.values}) <= 1
+    """All values of all runs are the same, to FLAT of their size: nothing to see."""
+    values = np.concatenate([line.curve.values for one in series for line in one.lines])
+    return not values.size or float(np.ptp(values)) <= FLAT * float(np.abs(values).max())
 
 
-def averages_updates(panel: Panel) -> bool:
+def averages_updates(panel: Panel, series: Sequence[Series]) -> bool:
+    """Whether some curve is of means over the updates of a batch."""
+    runs = (line.run for one in series for line in one.lines)
+    return is_of_updates(panel) and any(int(run.config.get("num_mini_batches", 1)) > 1 for run in runs)
+
+
+def is_of_updates(panel: Panel) -> bool:
     """Its metric has a value for every update, which off-policy saws within each batch."""
     return panel.metric.startswith(PER_UPDATE)
 
 
 def _prepared(arm: Arm, curve: Curve, panel: Panel) -> Curve:
     num_mini_batches = int(arm.config.get("num_mini_batches", 1))
-    return batch_means(curve, num_mini_batches) if averages_updates(panel) else curve
+    return batch_means(curve, num_mini_batches) if is_of_updates(panel) else curve
 
 
 def _line(arm: Arm, run: Run, panel: Panel) -> Line | None:

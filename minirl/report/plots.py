@@ -14,6 +14,7 @@ import numpy as np
 from minirl.report.markup import Markup, element, pixels
 from minirl.report.panels import Panel, Series
 from minirl.report.scales import Scale, far_below, fitted, tick_label
+from minirl.report.wording import counted
 
 NUM_COLOURS, NUM_DASHES, NUM_MARKERS = 8, 6, 7  # of the style sheet, and of MARKERS
 
@@ -152,7 +153,7 @@ def _shown_values(panel: Panel, series: Sequence[Series]) -> list[float]:
 
 def _in_words(series: Sequence[Series]) -> str:
     parts = [
-        f"{one.name}: from {one.mean.mean[0]:.3g} to {one.mean.mean[-1]:.3g} over {one.mean.num_seeds} seeds"
+        f"{one.name}: from {one.mean.mean[0]:.3g} to {one.mean.mean[-1]:.3g} over {counted(one.mean.num_seeds, 'seed')}"
         for one in series
         if one.mean is not None
     ]

@@ -7,6 +7,7 @@ from pathlib import Path
 from minirl.report.panels import EVALUATION, MAIN, Panel, Series, is_flat, series_of
 from minirl.report.plots import letter
 from minirl.report.read import Sweep
+from minirl.report.wording import counted
 
 COLOURS = ("#0064a8", "#c24a00", "#007a58", "#a5407d", "#8a6100", "#5a4ba8", "#37728f", "#4a4a4a")
 DASHES = ("-", (0, (5, 3)), (0, (1, 2)), (0, (6, 2, 1, 2)), (0, (9, 3)), (0, (4, 2, 1, 2, 1, 2)))
@@ -43,7 +44,7 @@ def _write(panel: Panel, series: list[Series], path: Path) -> None:
             marker=MARKERS[one.index % len(MARKERS)],
             markevery=max(one.mean.versions.size // 5, 1),
             linewidth=1.8,
-            label=f"{letter(one.index)} {one.name}, {one.mean.num_seeds} seeds",
+            label=f"{letter(one.index)} {one.name}, {counted(one.mean.num_seeds, 'seed')}",
         )
     axes.set_yscale("log" if panel.logarithmic else "linear")
     axes.set_title(panel.title, loc="left", fontsize=11)

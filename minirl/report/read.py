@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from minirl.config import ConfigError
-from minirl.record import State
+from minirl.record import State, code_version
 from minirl.report.curves import Curve, carried_forward, collect
 
 MISSING = "missing"  # the state of a cell that was planned and never begun
@@ -50,6 +50,12 @@ class Run:
     def version(self) -> int:
         """The last version with a row."""
         return max((int(curve.versions[-1]) for curve in self.curves.values()), default=0)
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The versions of the code that worked on it, the first one first."""
+        named = code_version(self.record)
+        return tuple(self.record.get("codes") or ([named] if named else []))
 
     def curve(self, metric: str) -> Curve | None:
         """The metric's curve; of a run that stopped before its plan, with the last value carried forward."""

@@ -82,10 +82,10 @@ def _log_ticks(low: float, high: float) -> list[float]:
 
 
 def tick_label(value: float) -> str:
-    """A tick as short text: 0.5, 20, 10⁻³, 2·10⁻³."""
+    """A tick, all of it, as short text: 0.5, 20, 0.99992, 10⁻³, 2·10⁻³."""
     if value == 0 or 1e-3 < abs(value) * 1.001 < 1e5:
-        return f"{float(f'{value:.4g}'):g}"  # 20000, where .4g alone would say 2e+04
+        return f"{value:.10g}"
     exponent = floor(log10(abs(value)) + 1e-9)
     mantissa = value / 10.0**exponent
     power = f"10{str(exponent).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
-    return power if abs(mantissa - 1) < 1e-6 else f"{mantissa:.4g}·{power}"
+    return power if abs(mantissa - 1) < 1e-6 else f"{mantissa:.10g}·{power}"

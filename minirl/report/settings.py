@@ -74,19 +74,18 @@ def _listed(entries: Sequence[Child], otherwise: str) -> Markup:
 def footer(sweep: Sweep, now: float) -> Markup:
     """How the numbers were made, and how to make them again."""
     records = [run.record for run in sweep.runs if run.record]
-    packages = {name: number for record in records for name, number in (record.get("packages") or {}).items()}
-    revisions = {
-        f"{git['sha'][:12]}{' with local changes' if git.get('dirty') else ''}"
-        for record in records
-        if (git := record.get("git"))
-    }
+    packages: dict[str, dict[str, None]] = {}
+    for record in records:
+        for name, number in (record.get("packages") or {}).items():
+            packages.setdefault(name, {})[str(number)] = None
+    codes = {code for run in sweep.runs for code in run.codes}
     starts = {str(start.get("content"))[:16] for record in records if (start := record.get("coldstart"))}
     entries = {
         "Scale": sweep.scale or "not recorded",
         "Seeds": ", ".join(map(str, sweep.seeds)),
         "Settings of all arms": " ".join(sweep.base) or "none beyond the defaults",
-        "Code": ", ".join(sorted(revisions)) or "not recorded",
-        "Packages": ", ".join(f"{name} {number}" for name, number in packages.items()) or "not recorded",
+        "Code": ", ".join(sorted(codes)) or "not recorded",
+        "Packages": ", ".join(f"{name} {' and '.join(each)}" for name, each in packages.items()) or "not recorded",
         "Cold start": ", ".join(sorted(starts)) or "not recorded",
         "Page written": time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(now)),
     }

@@ -10,6 +10,7 @@ from minirl.report.accounting import Account, account, phases
 from minirl.report.markup import Child, Markup, element
 from minirl.report.plots import MARKERS, NUM_MARKERS, arm_class
 from minirl.report.read import Arm, Run, Sweep
+from minirl.report.wording import counted
 
 
 def section(name: str, title: str, intro: str | None, *children: Child) -> Markup:
@@ -99,7 +100,7 @@ def _account_row(one: Account, names: Sequence[str]) -> Markup:
 def runs_table(sweep: Sweep) -> Markup:
     """Every cell: how it ended, where it is, how to run it alone."""
     rows = [_run_row(arm, run) for arm in sweep.distinct_arms for run in arm.runs]
-    summary = element("summary", f"{len(rows)} runs: {endings(sweep.runs)}")
+    summary = element("summary", f"{counted(len(rows), 'run')}: {endings(sweep.runs)}")
     content = table(("Arm", "Seed", "State", "Updates", "Folder", "Alone"), rows, "runs")
     return section("runs", "Every run", None, element("details", summary, content))
 

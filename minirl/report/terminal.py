@@ -57,7 +57,7 @@ def plain(judgements: list[Judgement]) -> list[str]:
     lines = []
     for one in judgements:
         lines.append(f"{one.verdict:<{width}}{one.claim.text}")
-        for text in (wording.effect(one.finding), wording.reason(one, len(judgements))):
+        for text in (wording.effect(one.finding), wording.reason(one)):
             lines += wrap(text, PLAIN_WIDTH, initial_indent=" " * width, subsequent_indent=" " * width)
     return lines
 
@@ -65,6 +65,6 @@ def plain(judgements: list[Judgement]) -> list[str]:
 def _table(judgements: list[Judgement]) -> Table:
     table = Table("verdict", "claim", "effect [95 % interval]", "why", box=None, pad_edge=False, padding=(0, 2, 1, 0))
     for one in judgements:
-        words = (one.claim.text, wording.effect(one.finding), wording.reason(one, len(judgements)))
+        words = (one.claim.text, wording.effect(one.finding), wording.reason(one))
         table.add_row(f"[{STYLES[one.verdict]}]{one.verdict}[/]", *map(escape, words))
     return table

@@ -50,7 +50,7 @@ def cards(judgements: Sequence[Judgement]) -> Markup | None:
                 verdict_mark(one.verdict),
                 element("h3", one.claim.text),
                 element("p", wording.effect(one.finding), class_="number"),
-                element("p", wording.reason(one, len(judgements)), class_="muted"),
+                element("p", wording.reason(one), class_="muted"),
                 class_=f"card {kind(one.verdict)}",
             )
             for one in judgements

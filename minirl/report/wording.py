@@ -8,6 +8,7 @@ from math import floor, log10
 
 from minirl.report.findings import Finding, Judgement, Verdict
 from minirl.report.grammar import COUNTS, Claim, Relation, quoted
+from minirl.report.read import Sweep
 from minirl.report.statistics import LEVEL, MOST_SEEDS, SEEDS_FOR_INTERVAL, SEEDS_FOR_VERDICT
 
 MOST_DECIMALS = 7
@@ -19,7 +20,7 @@ def headline(judgements: Sequence[Judgement]) -> str:
         return "This sweep makes no claims: here is what was measured."
     counts = Counter(judgement.verdict for judgement in judgements)
     parts = [f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict]]
-    return f"Of {len(judgements)} {plural(len(judgements), 'claim')}: {', '.join(parts)}."
+    return f"Of {counted(len(judgements), 'claim')}: {', '.join(parts)}."
 
 
 def effect(finding: Finding) -> str:
@@ -45,7 +46,7 @@ def rounded(values: Sequence[float], sign: str = "") -> list[str]:
     return [f"{value:{style}}".replace("-", "−") for value in values]
 
 
-def reason(judgement: Judgement, num_claims: int) -> str:
+def reason(judgement: Judgement) -> str:
     """Why this verdict, and what would change an undecided one."""
     finding, claim = judgement.finding, judgement.claim
     if finding.effect is None:
@@ -63,7 +64,7 @@ def reason(judgement: Judgement, num_claims: int) -> str:
     p = finding.evidence.p if finding.evidence else 1.0
     if p <= LEVEL:
         return (
-            f"Clear by itself (p = {p:.2g}), not among {num_claims} claims (Holm: {judgement.adjusted:.2g}; "
+            f"Clear by itself (p = {p:.2g}), not among {judgement.num_claims} claims (Holm: {judgement.adjusted:.2g}; "
             f"{_seeds(finding)}).{_outlook(judgement)}"
         )
     return f"It did not show beyond seed noise, nor did the opposite ({_basis(finding)}).{_outlook(judgement)}"
@@ -101,6 +102,17 @@ def statement(claim: Claim) -> str:
 
 def plural(count: int, word: str) -> str:
     return word if count == 1 else f"{word}s"
+
+
+def counted(count: int, word: str) -> str:
+    """1 seed, 2 seeds."""
+    return f"{count} {plural(count, word)}"
+
+
+def results(sweep: Sweep) -> str:
+    """How many runs have a result."""
+    have = sum(run.has_result for run in sweep.runs)
+    return f"{have} of {counted(len(sweep.runs), 'run')} {'has' if len(sweep.runs) == 1 else 'have'} a result."
 
 
 def _seeds(finding: Finding) -> str:

@@ -308,6 +308,6 @@ def test_a_verdict_says_at_which_scale_and_learning_rate_it_holds() -> None:
         whole = replace(sweep([made("A", 0.9, 8e-4), made("B", 0.5, other)], [claim]), scale="toy")
         [found] = evaluate(whole)
         assert found.verdict == Verdict.reproduced
-        assert reason(found, 1) == f"As claimed, beyond seed noise (5 paired seeds; toy scale, {said}."
+        assert reason(found) == f"As claimed, beyond seed noise (5 paired seeds; toy scale, {said}."
     [bare] = evaluate(sweep(ending_at({"A": UP, "B": [0.1] * 5}), [claim]))
-    assert reason(bare, 1) == "As claimed, beyond seed noise (5 paired seeds)."
+    assert reason(bare) == "As claimed, beyond seed noise (5 paired seeds)."

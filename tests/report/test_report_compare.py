@@ -154,9 +154,11 @@ def test_code_packages_and_machine_that_differ_are_shown(tmp_path: Path) -> None
     record |= {"host": "cluster", "git": {"sha": "0" * 40, "dirty": True}}
     record["packages"]["torch"] = "2.14.0"
     (paths[2] / "run.json").write_text(json.dumps(record))
+    resumed = json.loads((paths[1] / "run.json").read_text()) | {"codes": ["3c52fe9d", "0123abcd"]}
+    (paths[1] / "run.json").write_text(json.dumps(resumed))
     found = comparison([read_run(path) for path in paths])
     assert found.surroundings == {
-        "code": ("3c52fe9d9a6a", "3c52fe9d9a6a", "000000000000 with local changes"),
+        "code": ("3c52fe9d", "3c52fe9d then 0123abcd", "00000000+?"),
         "host": ("laptop", "laptop", "cluster"),
         "torch": ("2.13.0", "2.13.0", "2.14.0"),
     }

@@ -188,7 +188,7 @@ def test_records_that_disagree(tmp_path: Path) -> None:
     changed.write_text(text)
     found = read_sweep(folder)
     texts = " / ".join(one.text for one in cautions(found, differences(found)))
-    assert "2 revisions of the code" in texts
+    assert "2 versions of the code: 3c52fe9d (3 runs), 0000000d (1 run)" in texts
     assert "different versions of torch" in texts
     assert "2 different cold starts" in texts
 
