@@ -16,8 +16,10 @@ from minirl.sweep.status import read
 
 HERE = Path(__file__).parent
 SWEEP = Path("outputs/sweeps/stub")
+# the tests may be a shell's background job, whose children inherit that SIGINT is ignored
 PROGRAM = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from stub_task import task
 from minirl.sweep.multirun import multirun
 multirun(task, sys.argv[1:], ())

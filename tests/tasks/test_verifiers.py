@@ -150,6 +150,15 @@ def test_two_slow_gradings_take_the_time_of_one(tmp_path: Path) -> None:
     made.close()
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell's background job, which the tests may be, ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_request_that_was_interrupted_leaves_no_verdict_behind(tmp_path: Path) -> None:
     """Ctrl-C in the middle of a verdict: the next question does not get that verdict."""
     made = pool(
