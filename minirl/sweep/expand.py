@@ -80,7 +80,7 @@ def expand(file: SweepFile, scale: str, request: Request) -> Design:
         fixed=request.fixed,
         arms=tuple(crossed(named, [*grid.values(), *asked(request)])),
         seeds=request.seeds or part.seeds or file.seeds,
-        claims=file.claims,
+        claims=file.claims if part.claims is None else part.claims,
         exclude=(*file.exclude, *part.exclude),
         file_seeds=part.seeds or file.seeds,
     )

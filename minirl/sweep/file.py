@@ -16,7 +16,7 @@ from minirl.config import ConfigError
 from minirl.suggest import did_you_mean
 
 KEYS = ("title", "base", "arms", "grid", "seeds", "claims", "exclude", "scales")
-SCALE_KEYS = ("base", "arms", "grid", "seeds", "exclude")
+SCALE_KEYS = ("base", "arms", "grid", "seeds", "claims", "exclude")
 
 Overrides = tuple[str, ...]
 
@@ -32,12 +32,14 @@ class Exclusion:
 @dataclass(frozen=True)
 class Scale:
     """What differs at one scale (`experiment=`): applied after the file's own base and arms. grid: other values under
-    the names of the file's own. seeds: None for the file's own."""
+    the names of the file's own. seeds, claims: None for the file's own; others for those that arms which are excluded
+    leave undecidable."""
 
     base: Overrides = ()
     arms: Mapping[str, Overrides] = field(default_factory=dict)
     grid: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     seeds: tuple[int, ...] | None = None
+    claims: tuple[Mapping[str, Any], ...] | None = None
     exclude: tuple[Exclusion, ...] = ()
 
 
@@ -191,5 +193,6 @@ def _scale(where: str, part: Any, arms: Mapping[str, Overrides], grid: Mapping[s
         arms=changed,
         grid=values,
         seeds=_seeds(f"{where}.seeds", part["seeds"]) if part.get("seeds") is not None else None,
+        claims=tuple(part["claims"]) if part.get("claims") is not None else None,
         exclude=_exclusions(f"{where}.exclude", part.get("exclude")),
     )

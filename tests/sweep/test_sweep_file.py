@@ -46,6 +46,7 @@ scales:
     assert file.exclude == (Exclusion({"model.num_experts": (0,), "algo.routing": ("r2", "r3")}, "dense"),)
     assert file.at("node").arms == {"none": ("algo=grpo",)} and file.at("node").seeds == (0,)
     assert file.at("toy").base == () and file.at("toy").seeds is None
+    assert file.at("toy").claims is None
 
 
 @pytest.mark.parametrize(
@@ -114,6 +115,15 @@ def test_every_figure_is_there_at_four_scales(name: str) -> None:
     file = read(names()[name])
     assert set(file.scales) == set(SCALES) == set(choices("experiment"))
     assert not any("whatever" in line for line in undecidable(expand(file, "toy", NOTHING), {}))
+
+
+def test_where_nothing_can_be_replayed_the_claims_are_of_the_arms_that_are_left() -> None:
+    """N=8 of a dense model: claims of its own, each of them decidable, and none of them at another scale."""
+    file = read(names()["off_policy_n8"])
+    dense = expand(file, "sanity", Request(("experiment=sanity",), {}, None, None))
+    excluded = {each.arm.name: "excluded" for each in plan_arms(dense, compose) if each.excluded}
+    assert dense.claims and dense.claims != file.claims and undecidable(dense, excluded) == []
+    assert expand(file, "toy", NOTHING).claims == file.claims
 
 
 def test_nothing_that_a_scale_decides_is_said_for_all_scales() -> None:
