@@ -1,4 +1,4 @@
-"""What each of four ranks does in test_grid_of_ranks.py: two replicas of two shards each; rank 0 writes what it gave."""
+"""What each of four ranks does in test_grid_of_ranks.py: two replicas of two shards each; rank 0 keeps the results."""
 
 import os
 from pathlib import Path
