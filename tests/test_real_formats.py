@@ -49,6 +49,14 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def started(words: list[str]) -> Path:
+    """A cold start made in this process."""
+    world = World.join("cpu")
+    made = coldstart.ensure(load(words), world, print)
+    world.leave()
+    return made
+
+
 def chain(names: list[str], place: Path) -> dict[str, Path]:
     """Cold start in this process, the run on two ranks; the run's folder by family."""
     words = {}
@@ -57,9 +65,7 @@ def chain(names: list[str], place: Path) -> dict[str, Path]:
         saved(name, torch.bfloat16 if number % 2 else torch.float32, folder)
         outputs = place / f"outputs{number}"
         begin = [f"model.path={folder}", f"run.outputs={outputs}", *RUN]
-        world = World.join("cpu")
-        start = coldstart.ensure(load([*begin, *COURSE]), world, print)
-        world.leave()
+        start = started([*begin, *COURSE])
         replay = [] if name in DENSE else ["algo.routing=r3"]
         words[name] = [*begin, f"coldstart.checkpoint={start}", *replay]
     torch.multiprocessing.spawn(rank_main, args=([free_port() for _ in names], list(words.values()), place), nprocs=2)
@@ -109,16 +115,19 @@ def test_every_family_goes_through(tmp_path):
     through(FAMILIES, tmp_path)
 
 
-def test_an_export_overwrites_nothing_and_needs_a_place(outputs):
-    from small_runs import start
+def test_an_export_overwrites_nothing_and_needs_a_place(tmp_path):
+    """Of whatever model: a cold start of two steps is enough."""
+    from small_runs import SMALL, start
 
-    _, run = start(outputs, "num_updates=1", "eval.every=1", "train.checkpoint_every=1")
-    here = outputs / "here"
+    made = started([*SMALL, *COURSE, f"run.outputs={tmp_path}"])
+    once = ["num_updates=1", "eval.every=1", "train.checkpoint_every=1"]
+    _, run = start(tmp_path, f"coldstart.checkpoint={made}", *once)
+    here = tmp_path / "here"
     here.mkdir()
     (here / "mine.txt").write_text("kept")
     invoke = lambda *words: CliRunner().invoke(app, ["export", str(run), "--to", "hf", *words])  # noqa: E731
     assert invoke().exit_code == 2 and "name it with --out" in invoke().output
     refused = invoke("--out", str(here))
     assert refused.exit_code == 2 and "is there already" in refused.output and list(here.iterdir())
-    assert invoke("--out", str(outputs / "new")).exit_code == 0
-    assert {path.name for path in (outputs / "new").iterdir()} >= {"config.json", "model.safetensors"}
+    assert invoke("--out", str(tmp_path / "new")).exit_code == 0
+    assert {path.name for path in (tmp_path / "new").iterdir()} >= {"config.json", "model.safetensors"}
