@@ -80,7 +80,7 @@ def _evaluation(arm: Arm) -> Child:
     if not values:
         return None
     if len(values) < SEEDS_FOR_INTERVAL:
-        return ", ".join(f"{value:.3f}" for value in values)
+        return ", ".join(map(number, values))
     found = location(values)
     low, high = found.interval(LEVEL)
     text = f"{found.estimate:.3f} [{low:.3f}, {high:.3f}]"

@@ -11,7 +11,7 @@ from minirl.report.curves import Curve, end, peak
 from minirl.report.figures import BySeed
 from minirl.report.findings import Judgement
 from minirl.report.grammar import Relation
-from minirl.report.read import Arm, Run, Sweep
+from minirl.report.read import Arm, Run, Sweep, abreast
 from minirl.report.statistics import LEVEL, SEEDS_FOR_INTERVAL, location
 
 EVALUATION, LENGTH = "eval/avg", "eval/length"
@@ -115,7 +115,7 @@ def _content(arm: Arm) -> str:
 
 def _spread(runs: Sequence[Run]) -> Curve | None:
     """max - min over the runs, at the versions that all have evaluated; what stopped is carried forward."""
-    curves = [curve for run in runs if (curve := run.curve(EVALUATION)) is not None and len(curve)]
+    curves = abreast(runs, EVALUATION)
     if len(curves) < len(runs):
         return None
     versions = curves[0].versions

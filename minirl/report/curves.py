@@ -47,6 +47,14 @@ def carried_forward(curve: Curve, horizon: int) -> Curve:
     )
 
 
+def carried_along(curve: Curve, versions: NDArray[np.int64]) -> Curve:
+    """The same at those of `versions` that lie behind the curve's end: for a run that stopped before its rhythm showed,
+    or out of step with the runs beside it."""
+    later = versions[versions > curve.versions[-1]] if len(curve) else versions[:0]
+    values = np.append(curve.values, np.full(later.size, curve.values[-1] if len(curve) else 0.0))
+    return Curve(np.append(curve.versions, later), values)
+
+
 def end(curve: Curve, horizon: int) -> float | None:
     """Mean of the values recorded in the last tenth of the planned updates; the last one before, if there are none."""
     inside = curve.versions >= horizon - END_SHARE * horizon
@@ -108,19 +116,25 @@ def thinned(curve: Curve, most: int) -> Curve:
 @dataclass(frozen=True, slots=True)
 class Band:
     """An arm over its seeds: versions [m] · mean [m] · low, high [m]: mean -/+ one standard deviation over seeds
-    (equal to the mean below three seeds) · num_seeds. On a logarithmic axis all three are of log values."""
+    (equal to the mean below three seeds) · num_seeds · stretch [m]: how much is missing before the point. On a
+    logarithmic axis all three are of log values; where they are not defined is a gap, which no line may cross."""
 
     versions: NDArray[np.int64]
     mean: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     num_seeds: int
+    stretch: NDArray[np.int64]
+
+    def stretches(self) -> list[NDArray[np.int64]]:
+        """The places of the points between gaps."""
+        return [np.flatnonzero(self.stretch == number) for number in np.unique(self.stretch)]
 
 
 def band(curves: Sequence[Curve], *, logarithmic: bool) -> Band | None:
     """Mean and spread at the versions that every curve has; None where there are none.
 
-    On a logarithmic axis the mean is geometric, over the versions at which all values are positive.
+    On a logarithmic axis the mean is geometric, at the versions at which all values are positive.
     """
     if not curves or not all(len(curve) for curve in curves):
         return None
@@ -128,8 +142,10 @@ def band(curves: Sequence[Curve], *, logarithmic: bool) -> Band | None:
     for curve in curves[1:]:
         versions = np.intersect1d(versions, curve.versions)
     table = np.array([curve.values[np.isin(curve.versions, versions)] for curve in curves])
+    stretch = np.zeros(versions.size, dtype=np.int64)
     if logarithmic:
         positive = (table > 0).all(axis=0)
+        stretch = np.cumsum(~positive).astype(np.int64)[positive]  # equal for neighbours, and for these alone
         versions, table = versions[positive], np.log(table[:, positive])
     if not versions.size:
         return None
@@ -137,13 +153,14 @@ def band(curves: Sequence[Curve], *, logarithmic: bool) -> Band | None:
     spread = table.std(axis=0, ddof=1) if len(curves) >= 3 else np.zeros_like(mean)
     parts = (mean, mean - spread, mean + spread)
     center, low, high = (np.exp(part) if logarithmic else part for part in parts)
-    return Band(versions, center, low, high, len(curves))
+    return Band(versions, center, low, high, len(curves), stretch)
 
 
 def thinned_band(whole: Band, most: int) -> Band:
     """The band at the `extremes` of its mean."""
     kept = extremes(whole.mean, most)
-    return Band(whole.versions[kept], whole.mean[kept], whole.low[kept], whole.high[kept], whole.num_seeds)
+    parts = (whole.versions[kept], whole.mean[kept], whole.low[kept], whole.high[kept])
+    return Band(*parts, whole.num_seeds, whole.stretch[kept])
 
 
 def collect(rows: Sequence[Mapping[str, object]]) -> dict[str, Curve]:

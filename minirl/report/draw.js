@@ -158,9 +158,11 @@ function el(tag, attributes, ...children) {
 
 const pixels = (value) => String(Number(value.toFixed(1)) || 0);
 
-function path(at, values, across, up) {
+// breaks: the places before which the line has a gap
+function path(at, values, across, up, breaks = []) {
   let d = "", last = null;
   at.forEach((where, index) => {
+    if (breaks.includes(index)) last = null;
     if (!up.shows(values[index])) { last = null; return; }
     const here = [Number(across(where).toFixed(1)), Number(up(values[index]).toFixed(1))];
     const second = last ? pixels(here[1] - last[1]) : "";
@@ -172,9 +174,12 @@ function path(at, values, across, up) {
 
 function outline(arm, across, up) {
   const edge = (values) => values.map((value) => (up.log ? Math.max(value, up.low) : value));
-  const upper = path(arm.at, edge(arm.upper), across, up);
-  const lower = path([...arm.at].reverse(), edge(arm.lower).reverse(), across, up);
-  return `${upper}L${lower.slice(1)}Z`;
+  return [0, ...arm.breaks].map((first, number) => {
+    const part = (values) => values.slice(first, arm.breaks[number]);
+    const upper = path(part(arm.at), edge(part(arm.upper)), across, up);
+    const lower = path(part(arm.at).reverse(), edge(part(arm.lower)).reverse(), across, up);
+    return `${upper}L${lower.slice(1)}Z`;
+  }).join("");
 }
 
 const mark = (arm, x, y) => el("path", { class: "mark", d: shapes.get(arm.index), transform: `translate(${pixels(x)} ${pixels(y)})` });
@@ -197,7 +202,7 @@ function armShapes(arm, across, up) {
   return el("g", { class: arm.kind, "data-arm": arm.index },
     arm.upper ? el("path", { class: "band", d: outline(arm, across, up) }) : null,
     el("g", { class: "seeds" }, seeds), stops, flags,
-    arm.mean.length ? el("path", { class: "mean", d: path(arm.at, arm.mean, across, up) }) : null,
+    arm.mean.length ? el("path", { class: "mean", d: path(arm.at, arm.mean, across, up, arm.breaks) }) : null,
     small.length ? el("path", { class: "floor", d: small.join("") }) : null,
     el("g", { class: "marks" }, marks));
 }

@@ -144,8 +144,9 @@ def curves(sweep: Sweep, drawn: Drawn, flat: Sequence[Panel]) -> Markup | None:
 
 CAPTION = (
     "Thick: mean over seeds; shaded: one standard deviation to either side, from three seeds on; thin: single seeds. "
-    "A cross marks where a run stopped, a flag on the axis from where on a seed has collapsed. For values, as measured "
-    "and not smoothed, point at a plot, or focus it and use the arrow keys."
+    "A cross marks where a run stopped, a flag on the axis from where on a seed has collapsed. On a logarithmic axis "
+    "means are geometric, with a gap where the value of a seed is not positive. For values, as measured and not "
+    "smoothed, point at a plot, or focus it and use the arrow keys."
 )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from minirl.record import State
 from minirl.report.curves import Band, Curve, band, batch_means, thinned, thinned_band
 from minirl.report.figures import onset
-from minirl.report.read import Arm, Run, Sweep
+from minirl.report.read import Arm, Run, Sweep, abreast
 
 FLAT = 1e-6  # rounding of a constant, which an axis would blow up
 MOST_POINTS, MOST_SEED_POINTS = 120, 80  # of a mean and of a single seed; more would not be seen
@@ -140,6 +140,6 @@ def _line(arm: Arm, run: Run, panel: Panel) -> Line | None:
 
 def _mean(arm: Arm, panel: Panel) -> Band | None:
     runs = arm.results or arm.runs
-    curves = [_prepared(arm, curve, panel) for run in runs if (curve := run.curve(panel.metric)) is not None]
+    curves = [_prepared(arm, curve, panel) for curve in abreast(runs, panel.metric)]
     whole = band(curves, logarithmic=panel.logarithmic)
     return None if whole is None else thinned_band(whole, MOST_POINTS)

@@ -11,6 +11,7 @@ from math import isfinite
 
 import numpy as np
 
+from minirl.report.curves import Band
 from minirl.report.markup import Markup, element, pixels
 from minirl.report.panels import Panel, Series
 from minirl.report.scales import Scale, far_below, fitted, tick_label
@@ -190,7 +191,7 @@ def _arm(one: Series, across: Scale, up: Scale) -> Markup:
     if one.mean is not None:
         if one.mean.num_seeds >= 3:
             parts.insert(0, element("path", class_="band", d=_outline(one, across, up)))
-        parts.append(element("path", class_="mean", d=path(one.mean.versions, one.mean.mean, across, up)))
+        parts.append(element("path", class_="mean", d=_stretches(one.mean, across, up)))
         parts += [_unshown(one, across, up), _markers(one, across, up)]
     return element("g", parts, class_=arm_class(one.index), data_arm=one.index)
 
@@ -216,12 +217,19 @@ def _pair(x: float, y: float) -> str:
     return f"{first}{'' if second.startswith('-') else ' '}{second}"
 
 
+def _stretches(mean: Band, across: Scale, up: Scale) -> str:
+    return "".join(path(mean.versions[part], mean.mean[part], across, up) for part in mean.stretches())
+
+
 def _outline(one: Series, across: Scale, up: Scale) -> str:
     assert one.mean is not None
     high, low = (np.maximum(edge, up.low) if up.logarithmic else edge for edge in (one.mean.high, one.mean.low))
-    upper = path(one.mean.versions, high, across, up)
-    lower = path(one.mean.versions[::-1], low[::-1], across, up)
-    return f"{upper}L{lower[1:]}Z"
+    outlines = []
+    for part in one.mean.stretches():
+        upper = path(one.mean.versions[part], high[part], across, up)
+        lower = path(one.mean.versions[part[::-1]], low[part[::-1]], across, up)
+        outlines.append(f"{upper}L{lower[1:]}Z")
+    return "".join(outlines)
 
 
 def _unshown(one: Series, across: Scale, up: Scale) -> Markup | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from minirl.report.panels import EVALUATION, MAIN, Panel, Series, is_flat, series_of
 from minirl.report.plots import letter
 from minirl.report.read import Sweep
@@ -35,10 +37,13 @@ def _write(panel: Panel, series: list[Series], path: Path) -> None:
         colour = COLOURS[one.index % len(COLOURS)]
         for line in one.lines:
             axes.plot(line.curve.versions, line.curve.values, color=colour, linewidth=0.6, alpha=0.3)
-        axes.fill_between(one.mean.versions, one.mean.low, one.mean.high, color=colour, alpha=0.12, linewidth=0)
+        breaks = [part[0] for part in one.mean.stretches()[1:]]
+        parts = (one.mean.versions, one.mean.low, one.mean.high, one.mean.mean)
+        versions, low, high, mean = (np.insert(part.astype(np.float64), breaks, np.nan) for part in parts)
+        axes.fill_between(versions, low, high, color=colour, alpha=0.12, linewidth=0)
         axes.plot(
-            one.mean.versions,
-            one.mean.mean,
+            versions,
+            mean,
             color=colour,
             linestyle=DASHES[one.index % len(DASHES)],
             marker=MARKERS[one.index % len(MARKERS)],

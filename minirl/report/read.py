@@ -7,16 +7,17 @@ filled in.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from minirl.config import ConfigError
 from minirl.record import State, code_version
-from minirl.report.curves import Curve, carried_forward, collect
+from minirl.report.curves import Curve, carried_along, carried_forward, collect
 
 MISSING = "missing"  # the state of a cell that was planned and never begun
 UNREADABLE = "unreadable"  # the state of a run whose record cannot be read
@@ -52,6 +53,11 @@ class Run:
         return max((int(curve.versions[-1]) for curve in self.curves.values()), default=0)
 
     @property
+    def stopped(self) -> bool:
+        """It is a result, and ended before its plan: its last values stand for the rest."""
+        return self.has_result and self.version < self.horizon
+
+    @property
     def codes(self) -> tuple[str, ...]:
         """The versions of the code that worked on it, the first one first."""
         named = code_version(self.record)
@@ -60,9 +66,17 @@ class Run:
     def curve(self, metric: str) -> Curve | None:
         """The metric's curve; of a run that stopped before its plan, with the last value carried forward."""
         recorded = self.curves.get(metric)
-        if recorded is None or not self.has_result:
-            return recorded
-        return carried_forward(recorded, self.horizon) if self.version < self.horizon else recorded
+        return carried_forward(recorded, self.horizon) if recorded is not None and self.stopped else recorded
+
+
+def abreast(runs: Sequence[Run], metric: str) -> list[Curve]:
+    """The curves of those that have the metric; one that stopped goes on, with its last value, at the versions at which
+    the others were measured."""
+    known = [(run, curve) for run in runs if (curve := run.curve(metric)) is not None and len(curve)]
+    if not known:
+        return []
+    versions = np.unique(np.concatenate([curve.versions for _, curve in known]))
+    return [carried_along(run.curves[metric], versions) if run.stopped else curve for run, curve in known]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 LETTERS = 3  # a number
 LEVELS = len(DIGITS) ** LETTERS  # values that they tell apart
 DIGITS_SHOWN = 5  # of a mean, after those that all values of its plot share
-KNOTS = 33  # of the curve of tokens over updates, which is nearly straight
+MOST_KNOTS = 257  # of the curve of tokens over updates, which bends at rollout batches, and little
+CURSOR = 3  # digits that the cursor tells
 Values = NDArray[np.float64]
 
 
@@ -53,16 +54,26 @@ def _plot(panel: Panel, series: Sequence[Series], horizon: int) -> dict[str, Any
     arms = []
     for one in series:
         arm: dict[str, Any] = {"index": one.index, "letter": letter(one.index), "name": one.name}
-        arm |= {"kind": arm_class(one.index), "runs": [run(line) for line in one.lines], "versions": [], "mean": []}
+        arm |= {"kind": arm_class(one.index), "runs": [run(line) for line in one.lines]}
+        arm |= {"versions": [], "mean": [], "breaks": []}
         if one.mean is not None:
             arm |= {
                 "versions": one.mean.versions.tolist(),
-                "mean": [float(f"{v:.{digits}g}") for v in one.mean.mean.tolist()],
+                "mean": [_short(v, digits) for v in one.mean.mean.tolist()],
+                "breaks": [int(part[0]) for part in one.mean.stretches()[1:]],
             }
         if one.mean is not None and one.mean.num_seeds >= 3:
             arm |= {"lower": code(one.mean.low), "upper": code(one.mean.high)}
         arms.append(arm)
     return scale | {"arms": arms}
+
+
+def _short(value: float, digits: int) -> float:
+    """The value with so many digits, or with as many more as it takes that the cursor, which rounds it once more, tells
+    what it would tell of the value itself."""
+    while f"{float(f'{value:.{digits}g}'):.{CURSOR}g}" != f"{value:.{CURSOR}g}":
+        digits += 1
+    return float(f"{value:.{digits}g}")
 
 
 def _leading(values: Values) -> int:
@@ -109,8 +120,8 @@ def _tokens(arm: Arm) -> dict[str, list[int]] | None:
     totals = [total for run in (arm.results or arm.runs) if (total := sampled_tokens(run)) is not None]
     if not totals:
         return None
-    last = max(int(versions[-1]) for versions, _ in totals)
-    at = np.unique(np.linspace(0, last, KNOTS).astype(np.int64))
+    bends = np.unique(np.concatenate([versions for versions, _ in totals])).astype(np.int64)
+    at = bends[np.unique(np.linspace(0, bends.size - 1, MOST_KNOTS).round().astype(np.int64))]
     mean = np.mean([np.interp(at, versions, tokens) for versions, tokens in totals], axis=0)
     return {"versions": at.tolist(), "tokens": np.rint(mean).astype(np.int64).tolist()}
 

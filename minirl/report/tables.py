@@ -43,7 +43,7 @@ def exact(value: float | None) -> str | None:
 
 def number(value: float | None) -> str:
     """12,345 or 0.123; a dash for what is not known."""
-    return "–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return "–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}".replace("-", "−")
 
 
 def swatch(index: int) -> Markup:
@@ -85,7 +85,7 @@ def _account_row(one: Account, names: Sequence[str]) -> Markup:
     for name in names:
         spent = one.seconds.get(name, 0.0)
         bar = element("span", class_="share", style=f"--share:{spent / whole if whole else 0:.3f}")
-        phase_cells.append(number_cell(name, f"{spent:.3g}", bar))
+        phase_cells.append(number_cell(name, number(spent), bar))
     return element(
         "tr",
         element("th", one.arm),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from urllib.parse import quote
 
@@ -56,6 +57,11 @@ def explain(html: str, truth: Truth, *, written: str) -> Document:
     runs(page, truth, sections.pop("runs"))
     footer(page, truth, body.one("footer"), written)
     return page
+
+
+def drawn_on(html: str) -> list[str]:
+    """The metrics of the page's plots that are not folded away."""
+    return re.findall(r'<figure[^>]*data-metric="([^"]+)"', html.partition("<details>")[0])
 
 
 def masthead(page: Document, truth: Truth, header: Node) -> None:
@@ -143,7 +149,7 @@ def facts(truth: Truth, arm: str, members: list[Run]) -> dict[str, list[Part]]:
         middle, *edges = (Number(value, decimals=3) for value in (*interval(ends), *interval(ends) * 2)[:3])
         found["Evaluation at the end"] = [middle, " [", edges[0], ", ", edges[1], "]"]
     elif ends:
-        found["Evaluation at the end"] = listed(([Number(value, decimals=3)] for value in ends), ", ")
+        found["Evaluation at the end"] = listed(([Number(value)] for value in ends), ", ")
     spent = costs(members)
     if spent is not None:
         seconds, sampled = sum(spent.seconds.values()), spent.tokens["response"]

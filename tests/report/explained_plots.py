@@ -147,10 +147,17 @@ class Drawn:
 
     def mean(self, over: Band) -> None:
         spots, whole = self.points(over.versions, over.mean), len(over.versions) <= MOST_POINTS
-        self.curve(self.group.one("path", class_="mean"), spots, whole)
+        line = self.group.one("path", class_="mean")
+        self.curve(line, spots, whole)
+        if whole and len(spots) == len(over.mean):
+            assert line["d"].count("M") == len(set(over.stretch)), "a line across versions that have no mean"
         if over.num_seeds >= 3:
-            high, low = (self.points(over.versions, np.maximum(edge, self.lowest)) for edge in (over.high, over.low))
-            self.curve(self.group.one("path", class_="band"), [*high, *low[::-1]], whole)
+            edges: list[tuple[float, float]] = []
+            for number in sorted(set(over.stretch)):
+                part = np.array(over.stretch) == number
+                high, low = (np.maximum(edge[part], self.lowest) for edge in (over.high, over.low))
+                edges += self.points(over.versions[part], high) + self.points(over.versions[part], low)[::-1]
+            self.curve(self.group.one("path", class_="band"), edges, whole)
         for path in self.group.all("path", class_="floor"):
             hidden = over.versions[(over.mean > 0) & (over.mean < self.lowest)]
             found = [float(word.split()[0]) for word in path["d"].split("M")[1:]]

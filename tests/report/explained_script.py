@@ -10,6 +10,7 @@ from document import Document
 from recomputed import Points, Run, Truth, letter
 from recomputed_curves import band, curve, decoded, sampled, values_of
 
+ARM_KEYS = {"index", "letter", "name", "kind", "runs", "versions", "mean", "breaks"}
 MOST_POINTS, MOST_SEED_POINTS = 120, 80  # of a mean and of a run, that are drawn
 
 
@@ -63,7 +64,7 @@ def _tokens(page: Document, known: list[Points], axis: dict[str, list[int]] | No
 
 def _arm(page: Document, truth: Truth, metric: str, plot: dict[str, Any], one: dict[str, Any]) -> None:
     arm, log, where = one["name"], plot["log"], f"script, {metric}, {one['name']}"
-    assert one.keys() - {"lower", "upper"} == {"index", "letter", "name", "kind", "runs", "versions", "mean"}
+    assert one.keys() - {"lower", "upper"} == ARM_KEYS
     assert (one["letter"], one["kind"]) == (letter(one["index"]), kind(one["index"]))
     runs = [run for run in truth.arms[arm] if metric in run.metrics]
     assert len(runs) == len(one["runs"])
@@ -83,6 +84,8 @@ def _arm(page: Document, truth: Truth, metric: str, plot: dict[str, Any], one: d
         return
     chosen = kept(page, where, one["versions"], (over.versions, over.mean), MOST_POINTS, over.mean)
     _compare(page, where, one["versions"], over.versions[chosen], 0)
+    stretch = [over.stretch[place] for place in chosen]
+    assert one["breaks"] == [i for i in range(1, len(stretch)) if stretch[i] != stretch[i - 1]], where
     size = np.abs(over.mean).max()
     _compare(page, where, one["mean"], over.mean[chosen], 1e-4 * (np.abs(over.mean[chosen]) if log else size))
     assert ("lower" in one, "upper" in one) == (over.num_seeds >= 3,) * 2

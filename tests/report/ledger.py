@@ -11,7 +11,7 @@ from math import floor, isfinite, log10
 from typing import Any
 
 SUPERSCRIPT = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
-PATTERN = r"([+−-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?(?:·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]*%?)"
+PATTERN = r"([+−-]?\d[\d,]*(?:\.\d+)?(?:e[+−-]?\d+)?(?:·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]*%?)"
 MOST_DIGITS = 12  # more are told by no rounding
 POWER = re.compile(r"(?:([+−-]?[\d.]+)·)?10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)")
 

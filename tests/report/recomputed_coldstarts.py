@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from recomputed import Points, Run, Truth
-from recomputed_curves import interval
+from recomputed_curves import abreast, interval
 
 NEAR = 0.02
 BySeed = dict[int, float]
@@ -38,9 +38,7 @@ class Starts:
     def spread(self, seed: int) -> Points:
         """max - min over the arms of the evaluation, at the versions that all have."""
         tables = []
-        for by_seed in self.runs.values():
-            points = by_seed[seed].points("eval/avg")
-            assert points is not None
+        for _, points in abreast([by_seed[seed] for by_seed in self.runs.values()], "eval/avg"):
             tables.append(dict(zip(points[0].tolist(), points[1].tolist(), strict=True)))
         versions = sorted(set.intersection(*(set(table) for table in tables)))
         return np.array(versions), np.array([np.ptp([table[version] for table in tables]) for version in versions])

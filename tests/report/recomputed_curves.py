@@ -23,6 +23,7 @@ class Band:
     low: np.ndarray
     high: np.ndarray
     num_seeds: int
+    stretch: list[int]  # of each point, how many versions without a mean lie before it
 
 
 def is_of_updates(truth: Truth, metric: str) -> bool:
@@ -51,14 +52,25 @@ def curve(truth: Truth, run: Run, metric: str) -> Points:
 def band(truth: Truth, arm: str, metric: str, *, log: bool) -> Band | None:
     """Over the runs with a result, or over all where none has one; at the versions that all of them have."""
     runs = truth.results(arm) or truth.arms[arm]
-    return over_seeds([drawn(truth, run, metric, p) for run in runs if (p := run.points(metric)) is not None], log=log)
+    return over_seeds([drawn(truth, run, metric, points) for run, points in abreast(runs, metric)], log=log)
+
+
+def abreast(runs: Sequence[Run], metric: str) -> list[tuple[Run, Points]]:
+    """Every run that has the metric; one that stopped keeps its last value wherever another one was measured."""
+    known = {run: points for run in runs if (points := run.points(metric)) is not None}
+    everywhere = sorted({version for versions, _ in known.values() for version in versions.tolist()})
+    for run in (run for run in known if run.counts and run.last < run.horizon):
+        versions, values = run.metrics[metric]
+        later = [version for version in everywhere if version > versions[-1]]
+        known[run] = np.append(versions, later).astype(int), np.append(values, [values[-1]] * len(later))
+    return list(known.items())
 
 
 def over_seeds(curves: Sequence[Points], *, log: bool) -> Band | None:
     if not curves:
         return None
     tables = [dict(zip(versions.tolist(), values.tolist(), strict=True)) for versions, values in curves]
-    shared = sorted(set.intersection(*(set(table) for table in tables)))
+    shared = everywhere = sorted(set.intersection(*(set(table) for table in tables)))
     if log:
         shared = [version for version in shared if all(table[version] > 0 for table in tables)]
     if not shared:
@@ -68,7 +80,9 @@ def over_seeds(curves: Sequence[Points], *, log: bool) -> Band | None:
     center = values.mean(axis=0)
     spread = values.std(axis=0, ddof=1) if len(tables) >= INTERVAL else 0.0 * center
     middle, low, high = (np.exp(part) if log else part for part in (center, center - spread, center + spread))
-    return Band(np.array(shared), middle, low, high, len(tables))
+    missing = [version for version in everywhere if version not in shared]
+    stretch = [sum(gap < version for gap in missing) for version in shared]
+    return Band(np.array(shared), middle, low, high, len(tables), stretch)
 
 
 def decoded(text: str) -> np.ndarray:

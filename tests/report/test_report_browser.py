@@ -1,11 +1,14 @@
 """The page in a real browser. Skipped where there is no Chromium."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from explained_cursor import WALK, wrong
 from headless_chromium import EXECUTABLE, Browser, browser
+from recomputed import Truth
 from synthetic_sweep import ARMS, Behaviour, write_sweep
 
 from minirl.report.claims import evaluate
@@ -67,7 +70,7 @@ def test_every_plot_shows_its_arms_at_every_width(tab: Browser, path: Path, widt
     for plot in plots:
         assert plot["arms"] >= 2, plot
         assert plot["points"] >= 5, plot
-        assert plot["width"] > 150, plot
+        assert plot["width"] > 100, plot  # a mean has gaps on a logarithmic axis
         assert plot["text"] >= 9, plot  # pixels: letters are readable, also where the plot is narrow
         assert plot["inside"], plot
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
@@ -117,6 +120,15 @@ def test_plots_are_read_by_keyboard(tab: Browser, path: Path) -> None:
     assert tab.evaluate(f"{figure}.querySelectorAll('.dot').length") == 4
     tab.press("Escape")
     assert tab.evaluate(f"{figure}.querySelector('.tip').hidden")
+
+
+@pytest.mark.parametrize("axis", ["updates", "tokens"])
+def test_the_cursor_tells_what_the_rows_say_wherever_it_stands(tab: Browser, path: Path, axis: str) -> None:
+    tab.open(path)
+    plots = json.loads(tab.evaluate("document.getElementById('series').textContent"))["plots"]
+    walked = tab.evaluate(f"{WALK}('{axis}')")
+    assert sum(len(lines) for _, tips in walked for lines in tips) > 1000
+    assert wrong(Truth(path.parent), walked, plots, axis) == []
 
 
 def test_plots_are_read_by_pointer(tab: Browser, path: Path) -> None:

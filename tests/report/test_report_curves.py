@@ -4,13 +4,14 @@ import json
 
 import numpy as np
 import pytest
-from sweep_in_memory import curve
+from sweep_in_memory import curve, run
 
 from minirl.config import ConfigError
 from minirl.report.curves import (
     area,
     band,
     batch_means,
+    carried_along,
     carried_forward,
     collect,
     end,
@@ -18,6 +19,7 @@ from minirl.report.curves import (
     peak,
     thinned,
 )
+from minirl.report.read import abreast
 
 
 def test_end_is_the_mean_of_the_last_tenth_of_the_plan() -> None:
@@ -40,6 +42,18 @@ def test_a_stopped_run_carries_its_last_value_forward() -> None:
     # a run that stopped inside the last tenth: two values of its own, then the last one again
     late = carried_forward(curve({version: float(version) for version in range(93)}), 100)
     assert end(late, 100) == pytest.approx(np.mean([90, 91, *[92] * 9]))
+
+
+def test_a_run_that_stopped_goes_on_beside_the_others() -> None:
+    """One evaluation shows no rhythm: alone, its last value would only be known at the planned end."""
+    assert carried_forward(curve({0: 0.4}), 96).versions.tolist() == [0, 96]
+    along = carried_along(curve({0: 0.4}), np.array([0, 8, 16, 96]))
+    assert along.versions.tolist() == [0, 8, 16, 96]
+    assert along.values.tolist() == [0.4] * 4
+    points = dict.fromkeys(range(0, 101, 10), 0.5)
+    short = run(0, {"eval/avg": {0: 0.4}}, state="degenerate")
+    curves = abreast([short, run(1, {"eval/avg": points})], "eval/avg")
+    assert [one.versions.tolist() for one in curves] == [list(points), list(points)]
 
 
 def test_a_run_that_reached_its_plan_is_left_alone() -> None:
@@ -78,6 +92,7 @@ def test_thinning_keeps_every_spike() -> None:
     thin = thinned(long, 80)
     assert 70 <= len(thin) <= 80
     assert (thin.values.min(), thin.values.max()) == (-50.0, 50.0)
+    assert (thin.versions[0], thin.versions[-1]) == (0, 999)  # what a plot says of its ends is true
     for version, value in zip(thin.versions.tolist(), thin.values.tolist(), strict=True):
         assert value == values[version]  # points of the curve, not means
     assert np.diff(thin.versions).min() > 0
@@ -105,6 +120,16 @@ def test_band_on_a_logarithmic_axis_is_geometric_and_skips_what_is_not_positive(
     assert found.high.tolist() == pytest.approx([100.0])
     assert band([curve({0: -1.0})], logarithmic=True) is None
     assert band([], logarithmic=False) is None
+
+
+def test_a_mean_that_is_not_defined_leaves_a_gap() -> None:
+    zeros = [curve({0: 1.0, 1: 0.0, 2: 0.0, 3: 4.0, 4: 4.0, 5: 0.0, 6: 2.0}), curve(dict.fromkeys(range(7), 1.0))]
+    found = band(zeros, logarithmic=True)
+    assert found is not None
+    assert [found.versions[part].tolist() for part in found.stretches()] == [[0], [3, 4], [6]]
+    whole = band(zeros, logarithmic=False)
+    assert whole is not None
+    assert len(whole.stretches()) == 1
 
 
 def test_what_is_absent_null_or_not_finite_is_a_gap() -> None:

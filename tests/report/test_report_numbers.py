@@ -50,8 +50,7 @@ def test_every_number_of_the_wandb_report_is_recomputed(folders: dict[str, Path]
     folder = folders[name]
     specs = [json.loads(path.read_text("utf-8")) for path in specify(folder, tmp_path / "spec.json")]
     truth = Truth(folder)
-    drawn = re.findall(r'<figure[^>]*data-metric="([^"]+)"', html_of(folder).partition("<details>")[0])
-    explained_wandb.explain(specs[0], truth, drawn).settle()
+    explained_wandb.explain(specs[0], truth, explained_page.drawn_on(html_of(folder))).settle()
     for spec in specs[1:]:
         explained_wandb.explain_coldstarts(spec, truth).settle()
 

@@ -63,6 +63,7 @@ def test_lines_of_another_magnitude_do_not_stretch_the_axis() -> None:
         (-0.05, "-0.05"),
         (1e6, "10⁶"),
         (20000.0, "20000"),
+        (0.99992, "0.99992"),  # beside 0.99994, which four digits would call the same
     ],
 )
 def test_tick_labels(value: float, text: str) -> None:
