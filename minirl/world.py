@@ -25,16 +25,18 @@ PATIENCE = timedelta(minutes=10)
 
 @dataclass(frozen=True)
 class World:
-    """All ranks of one run. Data parallelism is over whole groups of responses."""
+    """All ranks of one run. Data parallelism is over whole groups of responses. patience: how long one may keep the
+    others waiting before they take it for dead."""
 
     rank: int
     size: int
     device: torch.device
+    patience: timedelta = PATIENCE
 
     @classmethod
     def join(cls, device: str, max_rollout_seconds: float | None = None) -> World:
-        """Joins the ranks that torchrun started, or makes a world of one. `device`: "auto", "cpu" or "cuda". A rank
-        may keep the others waiting for PATIENCE, and for as long as a rollout may take; then they take it for dead."""
+        """Joins the ranks that torchrun started, or makes a world of one. `device`: "auto", "cpu" or "cuda". Their
+        patience is PATIENCE, and as long as a rollout may take."""
         if device == "cuda" and not torch.cuda.is_available():
             raise ConfigError("run.device=cuda: torch sees no GPU here; use run.device=auto or cpu")
         cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
@@ -42,13 +44,14 @@ class World:
         place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if cuda else torch.device("cpu")
         if cuda:
             torch.cuda.set_device(place)
+        limit = PATIENCE + timedelta(seconds=max_rollout_seconds or 0)
         if not dist.is_initialized():
-            backend, limit = "nccl" if cuda else "gloo", PATIENCE + timedelta(seconds=max_rollout_seconds or 0)
+            backend = "nccl" if cuda else "gloo"
             if "RANK" in os.environ:
                 dist.init_process_group(backend, timeout=limit)
             else:
                 dist.init_process_group(backend, timeout=limit, store=dist.HashStore(), rank=0, world_size=1)
-        return cls(rank, size, place)
+        return cls(rank, size, place, limit)
 
     def mesh(self, num_replicas: int) -> DeviceMesh:
         """All ranks in a row; or rows of `size / num_replicas` neighbours that hold one copy of the model each."""
@@ -102,8 +105,9 @@ class World:
         return cast(Item, done)
 
     def row(self, size: int) -> dist.ProcessGroup | None:
-        """The `size` ranks in a row that this one is among, for `scatter`; None: all. Made by all ranks together."""
-        return dist.new_subgroups(size)[0] if 1 < size < self.size else None
+        """The `size` ranks in a row that this one is among, for `scatter`; None: all. Made by all ranks together. Left
+        to itself torch would give it less patience than the world has."""
+        return dist.new_subgroups(size, timeout=self.patience)[0] if 1 < size < self.size else None
 
     def scatter(self, values: Sequence[Any] | None, row: dist.ProcessGroup | None = None) -> Any:
         """This rank's of the (picklable) values that the first of its row has, one for each; the others give None."""

@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from minirl.metrics.statistics import Histogram, Mean
 from minirl.world import World
@@ -51,6 +53,18 @@ def test_alone_everything_is_what_it_was() -> None:
         ALONE.together(refusing, ValueError)
     with pytest.raises(ValueError, match=r"^no$"):  # another error is not waited with
         ALONE.together(refusing, KeyError)
+
+
+def test_a_row_of_ranks_is_as_patient_as_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its other ranks wait for the first one, which samples for them."""
+    limits = []
+    monkeypatch.setattr(dist, "is_initialized", lambda: False)
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, timeout: limits.append(timeout))
+    monkeypatch.setattr(dist, "new_subgroups", lambda size, timeout: (limits.append(timeout), None))
+    for name, value in {"RANK": "3", "WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)
+    World.join("cpu", max_rollout_seconds=3600.0).row(2)
+    assert limits == [timedelta(minutes=10 + 60)] * 2
 
 
 def refusing() -> None:
