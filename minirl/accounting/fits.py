@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from math import ceil
 
 from minirl.accounting.estimate import Estimate
 from minirl.accounting.memory import memory
@@ -30,15 +31,20 @@ def problems(config: Config, size: Estimate) -> Iterator[str]:
 
 
 def host_remedy(config: Config, size: Estimate) -> str:
-    """What takes less of a node's memory: no copy to write checkpoints from, if that is enough; else fewer rollouts, or
-    more nodes to share them and the states."""
-    if config.train.async_checkpoints and size.host - size.copy_bytes <= USABLE * size.machine.host_memory:
+    """What takes less of a node's memory, and enough: no copy to write checkpoints from; else fewer rollouts at a time;
+    else more nodes to share them and the states."""
+    room, copies = USABLE * size.machine.host_memory, size.host_copies * size.copy_bytes
+    if config.train.async_checkpoints and size.host - size.copy_bytes <= room:
         return "train.async_checkpoints=false"
     if not size.machine.on_gpu:
         return "a smaller model, or machine.gpu"
-    if config.num_mini_batches > 1:
-        return f"num_mini_batches={config.num_mini_batches // 2}"
-    return f"machine.num_nodes={2 * size.machine.num_ranks // size.machine.devices_per_node}"
+    num = config.num_mini_batches
+    while num > 1:
+        num //= 2
+        if copies + (size.host - copies) * num / config.num_mini_batches <= room:
+            return f"num_mini_batches={num}"
+    nodes = ceil(size.machine.num_ranks / size.machine.devices_per_node)
+    return f"machine.num_nodes={ceil(nodes * size.host / room)}"
 
 
 def remedy(config: Config, size: Estimate) -> str:
