@@ -66,8 +66,12 @@ def _of(folder: Path, config: Config, shape: Architecture, machine: Machine) -> 
     lengths = [length for row in rows if (length := row.get("length/mean")) is not None]
     if _sizes(own) != _sizes(shape) or len(rows) < 2 or not lengths:
         return None
+    try:
+        evaluated = num_evaluated(other) or 0
+    except ConfigError:  # its files are not there any more
+        return None
     length = sum(lengths) / len(lengths)
-    model = seconds(other, own, work(other, own, expected=length), machine, num_evaluated(other) or 0)
+    model = seconds(other, own, work(other, own, expected=length), machine, evaluated)
     return folder.name, _per_update(rows, _clocks(config, machine)) / model.total, length
 
 

@@ -56,6 +56,17 @@ def test_a_run_that_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
     assert of(f"run.outputs={tmp_path}").measured is None
 
 
+def test_a_run_whose_evaluation_files_are_gone_is_passed_over(tmp_path: Path) -> None:
+    """How many problems its evaluations had cannot be told any more."""
+    held_out = tmp_path / "test.jsonl"
+    held_out.write_text('{"problem": "1 + 1"}\n' * 20)
+    task = ["task=math", "eval.num_problems=null", f"task.train.path={held_out}"]
+    recorded(tmp_path, *task)
+    assert of(f"run.outputs={tmp_path}").measured is not None
+    held_out.unlink()
+    assert of(f"run.outputs={tmp_path}").measured is None
+
+
 def test_a_run_of_a_loaded_machine_does_not_move_the_median(tmp_path: Path) -> None:
     for number, rollout in enumerate((0.5, 0.6, 30.0)):
         recorded(tmp_path, name=f"abc-s{number}", rollout=rollout, length=9.0 + number)
