@@ -84,9 +84,9 @@ def _written(
 
     cells = sorted([*own, *filter(stays, others)], key=lambda cell: cell.seed)
     plan.write(design, arms, cells)
-    kept = {str(cell.folder) for cell in cells}
-    gone = {place for place in before.values() if place is not None and place not in kept}
-    return JointPlan(folder, cells, sum(RunRecord(Path(place)).path.exists() for place in gone))
+    gone = {Path(place).name for place in before.values() if place is not None}
+    gone -= {Path(cell.folder).name for cell in cells if cell.folder is not None}
+    return JointPlan(folder, cells, sum(RunRecord(folder / name).path.exists() for name in gone))
 
 
 def recorded(folder: Path) -> dict[Key, str | None]:

@@ -103,6 +103,12 @@ def test_runs_of_another_length_or_of_other_arms_are_counted_as_lost() -> None:
     assert planned() == both(0) and other.lost == 1
 
 
+def test_outputs_under_another_name_are_the_same_runs(own_folder: Path) -> None:
+    begin(plan(None), "a", 0)
+    assert plan(None, f"run.outputs={own_folder / 'outputs'}").lost == 0
+    assert planned() == both(0, 1)
+
+
 def test_while_another_command_works_all_that_it_plans_stays() -> None:
     with command((7, 8)):
         plan((9,))
