@@ -136,8 +136,8 @@ def standing(run: RunRecord) -> tuple[State | Standing, str | None]:
         if found is Life.gone:
             state, remark = Standing.lost, f"{died(record)}: repeat the command to go on"
     if state in (Standing.pending, Standing.lost, State.interrupted) and (run.folder / QUEUE).exists():
-        note = json.loads((run.folder / QUEUE).read_text(encoding="utf-8"))
-        return Standing.queued, f"{note['cluster']} job {note['job']}"
+        queued = json.loads((run.folder / QUEUE).read_text(encoding="utf-8"))
+        return Standing.queued, f"{queued['cluster']} job {queued['job']}"
     return state, remark
 
 
