@@ -13,7 +13,7 @@ from explained_cautions import cautions, differing, on_page, seen, worked
 from explained_estimates import profile
 from explained_plots import figures
 from explained_script import script
-from explained_verdicts import cards, headline, plural, quoted, table
+from explained_verdicts import cards, headline, plural, table
 from html_tree import Node
 from ledger import Number, Part, count, exact, listed
 from recomputed import Run, Truth, endings, letter
@@ -191,7 +191,9 @@ def _listings(section: Node) -> list[Node]:
 def _inert(page: Document, truth: Truth, item: Node) -> None:
     """A switch without effect, in which arms, and how one sees it."""
     keys = [word.partition("=")[0] for word in item.one("code").words().split(", ")]
-    concerned = [arm for arm in truth.arms if quoted(arm) in item.words().partition(": ")[0].partition(" in ")[2]]
+    where = item.words().removeprefix(item.one("code").words()).removeprefix(" in ").partition(": ")[0]
+    named = [plain.strip() or inside for inside, plain in re.findall("“([^”]*)”|([^,“]+)", where)]
+    concerned = [name for name in named if name]
     for arm in concerned:
         config = truth.config(arm)
         assert item.one("code").words() == ", ".join(f"{key}={config[key]}" for key in keys)

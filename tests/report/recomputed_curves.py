@@ -142,7 +142,7 @@ def sampled(truth: Truth, arm: str) -> list[Points]:
 def differing(truth: Truth, arm: str, family: str) -> list[dict[str, float]]:
     """Of each run with a result: place -> share of experts that differ, at the end."""
     found = []
-    for run in truth.results(arm):
+    for run in sorted(truth.results(arm), key=lambda run: run.seed):
         places = [name.removeprefix(family) for name in run.metrics if name.startswith(family)]
         ends = {place: run.figure(family + place, "end") for place in places}
         found.append({place: 1 - end for place, end in ends.items() if end is not None})
