@@ -74,8 +74,8 @@ def accounts(sweep: Sweep) -> Markup | None:
     return section(
         "time",
         "Where time and tokens went",
-        "Wall seconds of one run in each phase of the loop (time/*), means over seeds; the bar is the share. CPU seconds "
-        "are those of the same phases (time/*_cpu).",
+        "Wall seconds of one run in each phase of the loop (time/*), means over seeds; the bar is the share. CPU "
+        "seconds are those of the same phases (time/*_cpu).",
         table(head, [_account_row(one, names) for one in found], "accounts"),
     )
 
