@@ -90,7 +90,11 @@ def _curves(sweep: Sweep, found: Comparison) -> Markup:
     plots = [_figure(SPREAD, _spread_series(sweep, found), horizon)]
     plots += [_figure(panel, series, horizon) for panel in CURVES if (series := series_of(sweep, panel))]
     return element(
-        "section", element("h2", "Curves"), element("p", legend), element("div", plots, class_="plots"), id="curves"
+        "section",
+        element("h2", "Curves"),
+        element("p", legend, class_="names"),
+        element("div", plots, class_="plots"),
+        id="curves",
     )
 
 
