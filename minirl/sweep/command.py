@@ -152,7 +152,8 @@ class SweepCommand:
     def _made(self, arms: Sequence[PlannedArm]) -> dict[str, str]:
         run = arms[0].config.run
         nursery = Nursery(cuda=bool(gpus(run)), preload=PRELOAD)
-        return made(arms, nursery, environments(run, num_slots(run, self._jobs, 1), 1), self._say)
+        slots = num_slots(run, self._jobs, processes=1, engine_gpus=0)
+        return made(arms, nursery, environments(run, slots, 1), self._say)
 
     @property
     def _jobs(self) -> int | None:

@@ -22,13 +22,17 @@ def gpus(run: RunConfig) -> list[str]:
     return [] if run.device == "cpu" else visible_gpus()
 
 
-def num_slots(run: RunConfig, asked: int | None, processes: int) -> int:
-    """Runs side by side: as asked, else one per `processes` GPUs, else per `processes` x `run.num_threads` cores."""
+def num_slots(run: RunConfig, asked: int | None, *, processes: int, engine_gpus: int) -> int:
+    """Runs side by side: as asked, else one per `processes` GPUs and those that its engine has to itself, else per
+    `processes` x `run.num_threads` cores."""
     names = gpus(run)
-    if names and len(names) < processes:
-        raise ConfigError(f"hydra.launcher.processes={processes}: this machine has {len(names)} GPUs for a run's ranks")
+    if names and len(names) < processes + engine_gpus:
+        engine = f" and the {engine_gpus} of its engine (engine.placement=separate)" if engine_gpus else ""
+        raise ConfigError(
+            f"hydra.launcher.processes={processes}: this machine has {len(names)} GPUs for a run's ranks{engine}"
+        )
     cores = len(os.sched_getaffinity(0))
-    return asked or len(names) // processes or max(cores // (run.num_threads * processes), 1)
+    return asked or len(names) // (processes + engine_gpus) or max(cores // (run.num_threads * processes), 1)
 
 
 def threads(run: RunConfig) -> dict[str, str]:
@@ -36,10 +40,10 @@ def threads(run: RunConfig) -> dict[str, str]:
     return {name: str(run.num_threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
 
 
-def environments(run: RunConfig, slots: int, processes: int) -> list[dict[str, str]]:
-    """What the processes of each slot have in their environment: threads, and GPUs where there are any."""
+def environments(run: RunConfig, slots: int, size: int) -> list[dict[str, str]]:
+    """What the processes of each slot have in their environment: threads, and where there are GPUs `size` of them."""
     names = gpus(run)
     if not names:
         return [threads(run)] * slots
-    sets = [",".join(names[start : start + processes]) for start in range(0, len(names) - processes + 1, processes)]
+    sets = [",".join(names[start : start + size]) for start in range(0, len(names) - size + 1, size)]
     return [threads(run) | {"CUDA_VISIBLE_DEVICES": name} for name in islice(cycle(sets), slots)]

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 from rich.console import Console
 
-from minirl.config import RunConfig
+from minirl.config import EngineConfig, RunConfig
 from minirl.record import Busy, State
 from minirl.sweep.display import Display
 from minirl.sweep.job import reference
 from minirl.sweep.launch import Job, Launch, Site
 from minirl.sweep.outcome import BUSY
+
+Part = TypeVar("Part", RunConfig, EngineConfig)
 
 
 class JobFailed(Exception):
@@ -48,9 +51,11 @@ class Jobs:
 
     def run_config(self) -> RunConfig:
         """`run` of the first job: device and threads are those of all."""
-        run = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(RunConfig), self.job(0).config.run))
-        assert isinstance(run, RunConfig)
-        return run
+        return _typed(self.job(0).config.run, RunConfig)
+
+    def engine_config(self) -> EngineConfig:
+        """`engine` of the first job: its placement is that of all."""
+        return _typed(self.job(0).config.engine, EngineConfig)
 
     def launch(self, site: Site, *, fail_fast: bool) -> list[JobReturn]:
         """A `JobReturn` for every job, in order; UNKNOWN for those that fail_fast kept from starting."""
@@ -61,6 +66,12 @@ class Jobs:
         finally:
             display.close()
         return [_returned(list(each), states.get(index)) for index, each in enumerate(self.overrides)]
+
+
+def _typed(part: DictConfig, schema: type[Part]) -> Part:
+    found = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), part))
+    assert isinstance(found, schema)
+    return found
 
 
 def _returned(overrides: list[str], state: str | None) -> JobReturn:

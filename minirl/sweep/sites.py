@@ -16,12 +16,13 @@ from minirl.sweep.jobs import Jobs
 from minirl.sweep.launch import Site
 from minirl.sweep.local import LocalSite
 from minirl.sweep.processes import Nursery
+from minirl.validate import own_gpus
 
 
 def local(jobs: Jobs, at_once: int | None, *, processes: int) -> Site:
-    run = jobs.run_config()
-    slots = min(num_slots(run, at_once, processes), len(jobs))
-    places = environments(run, slots, processes)
+    run, engine_gpus = jobs.run_config(), own_gpus(jobs.engine_config())
+    slots = min(num_slots(run, at_once, processes=processes, engine_gpus=engine_gpus), len(jobs))
+    places = environments(run, slots, processes + engine_gpus)
     os.environ |= {name: value for name, value in places[0].items() if name not in os.environ}
     return LocalSite(
         task=jobs.task,
