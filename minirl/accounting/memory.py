@@ -11,8 +11,8 @@ from minirl.validate import own_gpus
 
 MASTER_BYTES = 4  # weights, gradients and both moments of Adam are fp32 (minirl.policy.fsdp)
 COMPUTE_BYTES = {"float32": 4, "bfloat16": 2}
-# what an engine of its own holds per parameter; the embedded one computes in fp32 on rounded values
-SERVED_BYTES = dict.fromkeys(Numerics, 4) | {Numerics.bf16: 2, Numerics.fp8: 1, Numerics.fp8_weights: 1}
+# what vLLM holds per parameter: fp8_weights are rounded ones in fp32; so are all of the embedded engine's
+SERVED_BYTES = dict.fromkeys(Numerics, 4) | {Numerics.bf16: 2, Numerics.fp8: 1}
 LIVE_LOGITS = 3  # fp32 copies of a chunk of logits: scaled, their softmax, their gradient
 GATHERED_LAYERS = 2  # FSDP2 holds the layer it computes and fetches the next
 MIB = 1 << 20

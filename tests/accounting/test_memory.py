@@ -90,6 +90,8 @@ def test_an_engine_is_where_its_placement_puts_it() -> None:
 def test_numerics_are_bytes_of_the_engine() -> None:
     fp8, bf16 = of(paper()), of(paper("engine.numerics=bf16"))
     assert bf16.engine == 2 * fp8.engine == pytest.approx(61e9, rel=0.01)
+    # vLLM is given rounded weights and computes in fp32 on them
+    assert of(paper("engine.numerics=fp8_weights")).engine == of(paper("engine.numerics=fp32")).engine
     # the embedded engine emulates them in fp32
     assert of(load(["engine.numerics=fp8"])).engine == of(load(["engine.numerics=fp32"])).engine
 
