@@ -75,13 +75,14 @@ def machine(config: MachineConfig, run: RunConfig, visible: Sequence[str]) -> Ma
 
 
 def here(config: MachineConfig, run: RunConfig, visible: Sequence[str], ranks: int) -> Machine:
-    """This host, as a run of so many ranks has it that is started here. Where its GPUs are, `machine.gpu` says their
-    kind; where there are none, a `machine` with GPUs is another one, and nothing of it counts."""
+    """This host, as a run of so many ranks has it that is started here. Where it has GPUs, they are of the kind that
+    the driver says, or `machine.gpu` where that has no row; where it has none, a `machine` with GPUs is another one,
+    and nothing of it counts."""
     elsewhere = config.gpu is not None and not visible
     host = _host_memory() if config.host_memory_gib is None or elsewhere else config.host_memory_gib * GIB
     if run.device == "cpu" or not visible:
         return Machine(_processors(run, host), ranks, ranks, host, on_gpu=False)
-    return Machine(_sheet(config.gpu or _kind_here()), ranks, ranks, host, on_gpu=True)
+    return Machine(_sheet(kind_of(_model_here()) or config.gpu or _kind_here()), ranks, ranks, host, on_gpu=True)
 
 
 def _processors(run: RunConfig, host: float) -> Device:
@@ -107,10 +108,15 @@ def kind_of(model: str) -> Gpu | None:
     return next((kind for kind in Gpu if all(part in name for part in kind.split("_"))), None)
 
 
-def _kind_here() -> Gpu:
+def _model_here() -> str:
+    """What the driver calls the first GPU."""
     files = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
     lines = files[0].read_text().splitlines() if files else []
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("Model")), "of this machine")
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("Model")), "of this machine")
+
+
+def _kind_here() -> Gpu:
+    model = _model_here()
     found = kind_of(model)
     if found is None:
         raise UnknownGpu(f"the GPU {model} has no row in minirl/accounting/machine.py: set machine.gpu to the nearest")

@@ -1,6 +1,7 @@
 """What a run is placed on: as the keys say, else as found."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -43,19 +44,29 @@ def started_here(*overrides: str, visible: tuple[str, ...] = (), ranks: int = 1)
     return here(config.machine, config.run, visible, ranks)
 
 
-def test_a_run_that_is_started_here_is_counted_with_this_machine() -> None:
-    """What a scale plans for says the kind of GPUs where there are some, and nothing where there are none."""
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Has the driver say that the GPUs are of this model."""
+    return lambda model: monkeypatch.setattr("minirl.accounting.machine._model_here", lambda: model)
+
+
+def test_a_run_that_is_started_here_is_counted_with_this_machine(driver: Callable[[str], None]) -> None:
+    """What a scale plans for says the kind of GPUs where the driver's word tells nothing, and nothing where there are
+    none."""
     planned = ["machine.gpu=h100", "machine.gpus_per_node=8", "machine.num_nodes=2", "machine.host_memory_gib=1800"]
     assert started_here(*planned, ranks=2) == replace(started_here(), num_ranks=2, devices_per_node=2)
-    found = started_here(*planned, visible=("0", "1", "2", "3"), ranks=4)
-    assert (found.device.name, found.num_ranks, found.devices_per_node) == ("h100", 4, 4)
-    assert found.host_memory == 1800 << 30
+    for model, kind in {"NVIDIA H200": "h200", "NVIDIA H900": "h100"}.items():
+        driver(model)
+        found = started_here(*planned, visible=("0", "1", "2", "3"), ranks=4)
+        assert (found.device.name, found.num_ranks, found.devices_per_node) == (kind, 4, 4)
+        assert found.host_memory == 1800 << 30
     assert not started_here(*planned, "run.device=cpu", visible=("0",)).on_gpu
     assert started_here("machine.host_memory_gib=2").host_memory == 2 << 30
 
 
-def test_a_gpu_without_figures_is_told_apart_from_bad_input() -> None:
-    with pytest.raises(UnknownGpu, match=r"set machine\.gpu to the nearest"):
+def test_a_gpu_without_figures_is_told_apart_from_bad_input(driver: Callable[[str], None]) -> None:
+    driver("NVIDIA H900")
+    with pytest.raises(UnknownGpu, match=r"the GPU NVIDIA H900 has no row .* set machine\.gpu to the nearest"):
         started_here(visible=("6",))
 
 
