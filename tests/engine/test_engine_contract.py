@@ -123,6 +123,22 @@ def test_logprobs_are_those_of_the_tempered_full_distribution(
     assert temperature == 1.0 or (untempered - expected).abs().max() > 0.1
 
 
+def test_a_nucleus_leaves_out_unlikely_tokens_and_no_others(make_engine: MakeEngine, trained: PreTrainedModel) -> None:
+    """Sampled is what less than top_p is likelier than, by the log-probability of what is left; not always the
+    likeliest; and from the full distribution others are drawn."""
+    engine, farthest = loaded(make_engine(tiny_model()), trained), {}
+    for share in (0.5, 1.0):
+        batch = engine.generate(PROMPTS, sampling(top_p=share), 8)
+        mu = teacher_forced(trained, batch).logits[batch.response_mask].double().softmax(-1)
+        likelier = (mu[:, None] * (mu[:, None] > mu[:, :, None])).sum(-1)  # than each token, [sampled, V]
+        own = batch.tokens[batch.response_mask][:, None]
+        left = mu.where(likelier < share, 0.0)
+        expected = (left / left.sum(-1, keepdim=True)).gather(-1, own).squeeze(-1).log()
+        assert (batch.rollout_logprobs[batch.response_mask] - expected).abs().max() <= 1e-5
+        farthest[share] = likelier.gather(-1, own).max()
+    assert 0.0 < farthest[0.5] < 0.5 < farthest[1.0]
+
+
 def test_the_logprob_is_the_sampled_tokens_not_the_likeliest(make_engine: MakeEngine, trained: PreTrainedModel) -> None:
     batch = loaded(make_engine(tiny_model()), trained).generate(PROMPTS, sampling(), 4)
     forced = teacher_forced(trained, batch)
