@@ -65,7 +65,8 @@ def noisy(values: Tensor) -> Tensor:
     bits = values.float().contiguous().view(torch.int32).long()
     place = torch.arange(values.shape[-1], device=values.device)
     token = _scrambled(bits ^ _scrambled(place + 1)).sum(-1, keepdim=True)
-    uniform = ((_scrambled(token + place) >> 11) & (2**53 - 1)).double().add_(0.5).div_(2**53)
+    # 52 bits: with 53 the half that keeps it from 0 could round it to 1
+    uniform = ((_scrambled(token + place) >> 12) & (2**52 - 1)).double().add_(0.5).div_(2**52)
     size = values.float().square().mean(-1, keepdim=True).sqrt_().mul_(ROUTER_NOISE)
     return values + size * torch.special.ndtri(uniform).to(values.dtype)
 
