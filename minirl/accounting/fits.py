@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
+from itertools import accumulate
 from math import ceil
 
 from minirl.accounting.estimate import Estimate
@@ -24,25 +25,49 @@ def problems(config: Config, size: Estimate) -> Iterator[str]:
             f"which have {in_bytes(machine.device.memory)}: {remedy(config, size)}"
         )
     if size.host > USABLE * machine.host_memory:
+        more = "" if machine.is_here else ", or say more with machine.host_memory_gib"
         yield (
             f"{in_bytes(size.host)} in the memory of a node that has {in_bytes(machine.host_memory)}: "
-            f"use {host_remedy(config, size)}, or say more with machine.host_memory_gib"
+            f"use {host_remedy(config, size)}{more}"
         )
+
+
+def crowding(sizes: Sequence[Estimate], *, slots: int, num_places: int) -> Iterator[str]:
+    """A line for each memory that one run fits into, and not as many as may share it: at worst the largest of `sizes`,
+    one for each run to come. All `slots` share the node's memory; num_places: sets of devices, dealt out in turn."""
+    machine, slots = sizes[0].machine, min(slots, len(sizes))
+    fit = _side_by_side((size.host for size in sizes), machine.host_memory)
+    if 0 < fit < slots:
+        room = in_bytes(machine.host_memory)
+        yield f"{slots} runs at a time in the memory of a node that has {room}: use --jobs={fit}"
+    device, share = machine.device, ceil(slots / num_places)
+    fit = _side_by_side((size.memory.peak for size in sizes), device.memory)
+    if machine.on_gpu and 0 < fit < share:
+        room = in_bytes(device.memory)
+        yield f"{share} runs at a time on one {device.name}, which has {room}: use --jobs={fit * num_places}"
+
+
+def _side_by_side(needs: Iterable[float], memory: float) -> int:
+    """How many of the largest fit into the memory together."""
+    return sum(total <= USABLE * memory for total in accumulate(sorted(needs, reverse=True)))
 
 
 def host_remedy(config: Config, size: Estimate) -> str:
     """What takes less of a node's memory, and enough: no copy to write checkpoints from; else fewer rollouts at a time;
-    else more nodes to share them and the states."""
+    else more nodes to share them and the states, of which
+    this machine has one."""
     room, copies = USABLE * size.machine.host_memory, size.host_copies * size.copy_bytes
     if config.train.async_checkpoints and size.host - size.copy_bytes <= room:
         return "train.async_checkpoints=false"
     if not size.machine.on_gpu:
-        return "a smaller model, or machine.gpu"
+        return "a smaller model" if size.machine.is_here else "a smaller model, or machine.gpu"
     num = config.num_mini_batches
     while num > 1:
         num //= 2
         if copies + (size.host - copies) * num / config.num_mini_batches <= room:
             return f"num_mini_batches={num}"
+    if size.machine.is_here:
+        return "a machine with more memory"
     nodes = ceil(size.machine.num_ranks / size.machine.devices_per_node)
     return f"machine.num_nodes={ceil(nodes * size.host / room)}"
 

@@ -45,13 +45,15 @@ THREAD_ARITHMETIC, THREAD_BANDWIDTH = 2.0e10, 5.0e9
 
 @dataclass(frozen=True)
 class Machine:
-    """num_ranks processes, one device each, devices_per_node of them beside the host_memory (bytes) of a node."""
+    """num_ranks processes, one device each, devices_per_node of them beside the host_memory (bytes) of a node. is_here:
+    it is this host as it was found, and no plan that could say more of it."""
 
     device: Device
     num_ranks: int
     devices_per_node: int
     host_memory: float
     on_gpu: bool
+    is_here: bool
 
     def without(self, gpus: int) -> Machine:
         """What is left to the trainer beside an engine with so many GPUs to itself."""
@@ -69,20 +71,23 @@ def machine(config: MachineConfig, run: RunConfig, visible: Sequence[str]) -> Ma
                 f"machine.gpus_per_node={config.gpus_per_node}: of which kind? set machine.gpu to one of "
                 f"{', '.join(Gpu)}"
             )
-        return Machine(_processors(run, host), num_ranks(), num_ranks(), host, on_gpu=False)
+        return Machine(_processors(run, host), num_ranks(), num_ranks(), host, on_gpu=False, is_here=False)
     per_node = config.gpus_per_node or min(num_ranks(), max(len(visible), 1))
-    return Machine(_sheet(config.gpu or _kind_here()), config.num_nodes * per_node, per_node, host, on_gpu=True)
+    sheet = _sheet(config.gpu or _kind_here())
+    return Machine(sheet, config.num_nodes * per_node, per_node, host, on_gpu=True, is_here=False)
 
 
 def here(config: MachineConfig, run: RunConfig, visible: Sequence[str], ranks: int) -> Machine:
     """This host, as a run of so many ranks has it that is started here. Where it has GPUs, they are of the kind that
     the driver says, or `machine.gpu` where that has no row; where it has none, a `machine` with GPUs is another one,
-    and nothing of it counts."""
-    elsewhere = config.gpu is not None and not visible
-    host = _host_memory() if config.host_memory_gib is None or elsewhere else config.host_memory_gib * GIB
+    and nothing of it counts. `machine.host_memory_gib` can leave runs less memory than there is, not give them more."""
+    elsewhere, host = config.gpu is not None and not visible, _host_memory()
+    if config.host_memory_gib is not None and not elsewhere:
+        host = min(host, config.host_memory_gib * GIB)
     if run.device == "cpu" or not visible:
-        return Machine(_processors(run, host), ranks, ranks, host, on_gpu=False)
-    return Machine(_sheet(kind_of(_model_here()) or config.gpu or _kind_here()), ranks, ranks, host, on_gpu=True)
+        return Machine(_processors(run, host), ranks, ranks, host, on_gpu=False, is_here=True)
+    sheet = _sheet(kind_of(_model_here()) or config.gpu or _kind_here())
+    return Machine(sheet, ranks, ranks, host, on_gpu=True, is_here=True)
 
 
 def _processors(run: RunConfig, host: float) -> Device:

@@ -12,13 +12,14 @@ from rich.table import Table
 
 from minirl.accounting.architecture import architecture, settings_of
 from minirl.accounting.estimate import Estimate, estimate, sized
-from minirl.accounting.fits import problems
+from minirl.accounting.fits import crowding, problems
 from minirl.accounting.machine import here, machine
 from minirl.accounting.memory import shown_parts
 from minirl.accounting.readable import in_bytes, in_count, in_time
-from minirl.config import ConfigError
-from minirl.sweep.devices import gpus, visible_gpus
+from minirl.config import Config, ConfigError
+from minirl.sweep.devices import gpus, num_slots, visible_gpus
 from minirl.sweep.plan import Cell, PlannedArm, made_start
+from minirl.validate import own_gpus
 
 
 def estimates(arms: Sequence[PlannedArm]) -> dict[str, Estimate]:
@@ -144,6 +145,17 @@ def refuse_what_cannot_fit(arms: Sequence[PlannedArm], sizes: Mapping[str, Estim
                 lines.setdefault(line, []).append(planned.arm.name)
     found = [f"{', '.join(names) if len(names) < len(sizes) else 'every arm'}: {line}" for line, names in lines.items()]
     found += _disk(Path(arms[0].config.run.outputs), sizes, cells)
+    if found:
+        raise ConfigError("\n".join(found))
+
+
+def refuse_crowding(config: Config, sizes: Mapping[str, Estimate], cells: Sequence[Cell], *, jobs: int | None) -> None:
+    """Raises ConfigError where the runs of `cells`, each of which fits, do not fit side by side. config: of any of
+    them, for what they have in common; jobs: runs at a time as asked, None for as many as there are devices."""
+    ranks, engine_gpus, names = sizes[cells[0].arm].machine.num_ranks, own_gpus(config.engine), gpus(config.run)
+    slots = num_slots(config.run, jobs, processes=ranks, engine_gpus=engine_gpus)
+    num_places = max(len(names) // (ranks + engine_gpus), 1)
+    found = list(crowding([sizes[cell.arm] for cell in cells], slots=slots, num_places=num_places))
     if found:
         raise ConfigError("\n".join(found))
 

@@ -24,7 +24,7 @@ from minirl.compose import explained
 from minirl.record import Busy, RunRecord, State
 from minirl.sweep import file as sweep_file
 from minirl.sweep import plan, preview
-from minirl.sweep.accounts import estimates_here, refuse_what_cannot_fit
+from minirl.sweep.accounts import estimates_here, refuse_crowding, refuse_what_cannot_fit
 from minirl.sweep.devices import environments, gpus, num_slots
 from minirl.sweep.display import code_line, table
 from minirl.sweep.expand import Design, expand, improvise
@@ -141,6 +141,7 @@ class SweepCommand:
             self._say(f"note: whether the runs fit is not known: {error}")
             return
         refuse_what_cannot_fit(asked, sizes, open_cells)
+        refuse_crowding(asked[0].config, sizes, open_cells, jobs=self._jobs)
 
     def _starts(self, design: Design, arms: Sequence[PlannedArm]) -> dict[str, str]:
         note = announce(arms, design.seeds)

@@ -1,10 +1,12 @@
 """What cannot fit is refused with a key; the key that is named makes it fit."""
 
+from dataclasses import replace
+
 import pytest
 from accounting_cases import paper
 
 from minirl.accounting.estimate import Estimate, estimate
-from minirl.accounting.fits import problems
+from minirl.accounting.fits import crowding, problems
 from minirl.accounting.machine import machine
 from minirl.config import Config
 from minirl.sweep.accounts import where
@@ -120,3 +122,65 @@ def test_the_advice_for_the_memory_of_a_node_helps(overrides: list[str], advice:
     lines = told(*DENSE, "train.offload=true", *overrides)
     assert f"use {advice}, or say more with machine.host_memory_gib" in lines[-1], lines
     assert not [line for line in told(*DENSE, "train.offload=true", *overrides, advice) if "memory of a node" in line]
+
+
+def test_what_is_started_here_is_not_advised_to_plan_with_another_machine() -> None:
+    config = paper(*DENSE, "train.offload=true", "machine.host_memory_gib=1")
+    planned = size(config)
+    found = replace(planned, machine=replace(planned.machine, is_here=True))
+    (line,) = problems(config, found)
+    assert line.endswith("use a machine with more memory")
+
+
+@pytest.fixture
+def alone() -> Estimate:
+    """A run on a GPU, with its states in the memory of the node while the engine samples."""
+    return size(paper(*DENSE, "train.offload=true"))
+
+
+def holding(one: Estimate, *, runs: float, on_device: float) -> Estimate:
+    """The same run on a machine whose memories have room for so many of it."""
+    device = replace(one.machine.device, memory=on_device * one.memory.peak / 0.95)
+    return replace(one, machine=replace(one.machine, host_memory=runs * one.host / 0.95, device=device))
+
+
+@pytest.mark.parametrize(
+    ("slots", "num_places", "advice"),
+    [
+        (2, 2, []),
+        (3, 3, []),
+        (4, 4, ["--jobs=3"]),  # the node has room for three
+        (2, 1, ["--jobs=1"]),  # two on one GPU, which has room for one
+        (3, 2, ["--jobs=2"]),  # the third shares with the first
+        (4, 2, ["--jobs=3", "--jobs=2"]),
+        (9, 9, ["--jobs=3"]),
+    ],
+)
+def test_runs_side_by_side_share_the_memory(alone: Estimate, slots: int, num_places: int, advice: list[str]) -> None:
+    """`--jobs` as told makes them fit."""
+    sizes = [holding(alone, runs=3.5, on_device=1.5)] * 6
+    told = list(crowding(sizes, slots=slots, num_places=num_places))
+    assert [line.rpartition("use ")[2] for line in told] == advice
+    if advice:
+        jobs = min(int(word.partition("=")[2]) for word in advice)
+        assert list(crowding(sizes, slots=jobs, num_places=num_places)) == []
+        assert list(crowding(sizes, slots=jobs + 1, num_places=num_places)) != []
+
+
+def test_the_largest_runs_may_meet_and_no_more_than_there_are(alone: Estimate) -> None:
+    room = holding(alone, runs=1.5, on_device=9)
+    small = replace(room, host_copies=0)
+    assert small.host < room.host / 3
+    assert list(crowding([small, room, small], slots=2, num_places=2)) == []
+    assert [line.rpartition("use ")[2] for line in crowding([small, room, room], slots=2, num_places=2)] == ["--jobs=1"]
+    assert list(crowding([room], slots=8, num_places=8)) == []
+
+
+def test_on_processors_the_nodes_memory_is_all_there_is() -> None:
+    """A run's own device memory is part of it, and is counted once."""
+    config = paper(*DENSE, "machine.gpu=null", "machine.gpus_per_node=null", "run.device=cpu")
+    one = size(config)
+    assert not one.machine.on_gpu and one.host > one.memory.peak
+    room = replace(one, machine=replace(one.machine, host_memory=1.5 * one.host / 0.95))
+    (line,) = crowding([room, room], slots=2, num_places=1)
+    assert "in the memory of a node" in line and line.endswith("use --jobs=1")

@@ -55,13 +55,25 @@ def test_a_run_that_is_started_here_is_counted_with_this_machine(driver: Callabl
     none."""
     planned = ["machine.gpu=h100", "machine.gpus_per_node=8", "machine.num_nodes=2", "machine.host_memory_gib=1800"]
     assert started_here(*planned, ranks=2) == replace(started_here(), num_ranks=2, devices_per_node=2)
+    own = started_here().host_memory
     for model, kind in {"NVIDIA H200": "h200", "NVIDIA H900": "h100"}.items():
         driver(model)
         found = started_here(*planned, visible=("0", "1", "2", "3"), ranks=4)
         assert (found.device.name, found.num_ranks, found.devices_per_node) == (kind, 4, 4)
-        assert found.host_memory == 1800 << 30
+        assert found.host_memory == min(own, 1800 << 30)
     assert not started_here(*planned, "run.device=cpu", visible=("0",)).on_gpu
-    assert started_here("machine.host_memory_gib=2").host_memory == 2 << 30
+
+
+@pytest.mark.parametrize("visible", [(), ("0",)])
+def test_runs_that_are_started_here_have_no_more_memory_than_there_is(
+    visible: tuple[str, ...], driver: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`experiment=node` plans with a node's 1920 GiB; less than there is may be said."""
+    driver("NVIDIA H200")
+    monkeypatch.setattr("minirl.accounting.machine._host_memory", lambda: 64.0 * (1 << 30))
+    for said, counted in {"null": 64, "1920": 64, "2": 2}.items():
+        found = started_here(f"machine.host_memory_gib={said}", visible=visible)
+        assert (found.host_memory, found.is_here) == (counted << 30, True), said
 
 
 def test_a_gpu_without_figures_is_told_apart_from_bad_input(driver: Callable[[str], None]) -> None:

@@ -85,6 +85,19 @@ def test_what_this_machine_cannot_hold_is_refused_before_anything_starts() -> No
     assert code == 0 and "1 of 1 runs have their result already" in output
 
 
+def test_runs_that_do_not_fit_side_by_side_are_refused_with_how_many_do() -> None:
+    """Each fits alone. The last one to come is alone, and is not counted with those that are done."""
+    write_sweep(["good"], [0, 1])
+    room_for_one = ["prompts_per_mini_batch=300000", "machine.host_memory_gib=1", "hydra.launcher.jobs=2"]
+    code, output = finish(start(*room_for_one))
+    assert code != 0 and "2 runs at a time in the memory of a node that has 1.07 GB: use --jobs=1" in output, output
+    assert begun() == [] and not SWEEP.exists()
+    code, output = finish(start(*room_for_one, "seed=0"))
+    assert code == 0, output
+    code, output = finish(start(*room_for_one))
+    assert code == 0 and "1 of 2 runs have their result already" in output
+
+
 def test_fail_fast_starts_nothing_after_the_first_failure() -> None:
     write_sweep(["raises", "good", "also good"], [0])
     code, output = finish(start("hydra.launcher.jobs=1", "hydra.launcher.fail_fast=true"))
