@@ -7,8 +7,9 @@ import shlex
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
 from signal import SIGTERM, SIGUSR1, SIGUSR2
 from types import FrameType
@@ -241,9 +242,11 @@ def is_free(cell: Cell) -> bool:
 
 
 def was_busy(job: JobReturn) -> bool:
-    """Whether another process was quicker to take the run."""
+    """Whether another process was quicker to take the run. Hydra's line about a job that failed is not passed on: what
+    happened is told by the run's record."""
     try:
-        _ = job.return_value
+        with redirect_stderr(StringIO()):
+            _ = job.return_value
     except Busy:
         return True
     except Exception:  # whatever else a job ends by is on its record

@@ -9,7 +9,8 @@ from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from minirl.sweep.command import SweepCommand, has_result
+from minirl.record import Busy
+from minirl.sweep.command import SweepCommand, has_result, was_busy
 from minirl.sweep.plan import Cell
 
 
@@ -64,3 +65,13 @@ def test_every_arm_has_a_horizon_of_its_own(tmp_path: Path) -> None:
     command = SweepCommand(OmegaConf.create(), None, launcher, None, Console(quiet=True))
     command._launch(cells, {"first": 4, "short": 2, "extended": 8})
     assert launcher.launched == ["extended"]
+
+
+@pytest.mark.parametrize(("ended_by", "was"), [(Busy("taken"), True), (ValueError("no"), False)])
+def test_a_run_that_another_process_took_is_told_apart_without_hydras_words(
+    ended_by: Exception, was: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = JobReturn(overrides=["seed=0"], status=JobStatus.FAILED)
+    job.return_value = ended_by
+    assert was_busy(job) == was
+    assert capsys.readouterr().err == ""
