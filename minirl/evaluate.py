@@ -153,13 +153,16 @@ def sampled_outcomes(
     """
     mine = prompts[world.rank :: world.size]
     outcomes = torch.zeros(len(prompts), num_samples, 4, dtype=torch.float64)
-    part = outcomes[: len(mine)]
-    if mine:
+
+    def part() -> Tensor:
+        if not mine:
+            return outcomes[:0]
         rollouts = engine.generate(mine, sampling, num_samples)
         rewards, _ = graded(task, mine, rollouts)  # errors are judged over the whole evaluation
         columns = (rewards.values, rewards.graded, rollouts.response_lengths, rollouts.truncated)
-        part = torch.stack([column.double().cpu() for column in columns], dim=-1).view(len(mine), num_samples, 4)
-    for rank, found in enumerate(world.gather(part)):
+        return torch.stack([column.double().cpu() for column in columns], dim=-1).view(len(mine), num_samples, 4)
+
+    for rank, found in enumerate(world.gather(world.together(part))):
         outcomes[rank :: world.size] = found
     return outcomes
 

@@ -17,7 +17,7 @@ def grade(
 ) -> Rewards:
     """The rewards of this rank's rollouts; if the verifier fails on more than `max_error_rate` of the responses of all
     ranks, it is broken and the run stops."""
-    rewards, errors = graded(task, prompts, rollouts)
+    rewards, errors = world.together(lambda: graded(task, prompts, rollouts))
     refuse_errors(errors, len(rollouts), max_error_rate=max_error_rate, world=world)
     return rewards
 

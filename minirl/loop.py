@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,7 +19,6 @@ from minirl.metrics.rollout import rollout_metrics
 from minirl.metrics.statistics import histograms
 from minirl.types import (
     Degenerate,
-    MissingRoutes,
     OldPolicy,
     Prompt,
     Rewards,
@@ -132,7 +132,8 @@ class Loop:
         with self.clock("rollout"):
             prompts = self.task.prompts(self.plan.position(start), self.plan.prompts_per_batch, self.plan.sampling.seed)
             prompts = self.world.share(prompts, self.plan.num_mini_batches)
-            rollouts = self.engine.generate(prompts, self.plan.sampling, self.plan.group_size)
+            ask = partial(self.engine.generate, prompts, self.plan.sampling, self.plan.group_size)
+            rollouts = self.world.together(ask)
             self.engine.rest()
             prompts, rollouts = balanced(prompts, rollouts, self.plan.num_mini_batches, self.world)  # by length
         with self.clock("reward"):
@@ -141,7 +142,7 @@ class Loop:
         with self.clock("old"):
             old = self.policy.recompute(rollouts, self.algo.routing)
         unrejected = _unrejected(rollouts, rewards, advantages, old)
-        batch = self.world.together(lambda: self.algo.reject(unrejected), MissingRoutes)
+        batch = self.world.together(lambda: self.algo.reject(unrejected))
         self.keep(batch)
         if self.plan.falls_due(start, self.plan.samples_every):
             self.tracker.samples(start, _samples(self.task, prompts, batch))

@@ -23,6 +23,10 @@ Item = TypeVar("Item")
 PATIENCE = timedelta(minutes=10)
 
 
+class FailedElsewhere(Exception):
+    """What another rank raised in something that all ranks do, in its words."""
+
+
 @dataclass(frozen=True)
 class World:
     """All ranks of one run. Data parallelism is over whole groups of responses. patience: how long one may keep the
@@ -91,17 +95,23 @@ class World:
         dist.all_gather_object(values, value)
         return values
 
-    def together(self, action: Callable[[], Item], refusal: type[Exception]) -> Item:
-        """What `action` returns on this rank; or, where any rank refuses, the refusal of the first one on all of them:
-        a rank that ended by itself would leave the others in the middle of what they do together."""
-        done, said = None, None
+    def together(self, action: Callable[[], Item]) -> Item:
+        """What `action` returns on this rank. Where it raises on any of them it ends on all: with the rank's own error,
+        else with FailedElsewhere. A rank that ended by itself would leave the others in the middle of what they do
+        together; so would an `action` that ends on one rank while the others wait for it inside."""
+        if self.size == 1:
+            return action()
+        done, own = None, None
         try:
             done = action()
-        except refusal as error:
-            said = str(error)
-        first = next(((rank, text) for rank, text in enumerate(self.gather(said)) if text is not None), None)
-        if first is not None:
-            raise refusal(first[1] if self.size == 1 else f"rank {first[0]}: {first[1]}")
+        except Exception as error:  # of whatever class: it is raised again
+            own = error
+        said = self.gather(None if own is None else (type(own).__name__, str(own)))
+        if own is not None:
+            raise own
+        for rank, failure in enumerate(said):
+            if failure is not None:
+                raise FailedElsewhere(f"{failure[0]}: rank {rank}: {failure[1]}")
         return cast(Item, done)
 
     def row(self, size: int) -> dist.ProcessGroup | None:
@@ -146,6 +156,8 @@ class World:
 
 def fault(error: Exception) -> str:
     """What ended a run, in words. A rank that dies shows in the others as an error of whatever they did together."""
+    if isinstance(error, FailedElsewhere):
+        return str(error)
     said = f"{type(error).__name__}: {error}"
     together = isinstance(error, dist.DistError) or "gloo" in str(error) or "NCCL" in str(error)
     if not together:

@@ -1,5 +1,5 @@
-"""`python -m minirl.run` of two ranks, of which the last one is given a token without a route at one version: ROUTES is
-what is wrong with it, missing or broken."""
+"""`python -m minirl.run` of two ranks, of which the last one fails at one version: FAULT says by what. A token whose
+route is missing, or broken; a rollout that raises."""
 
 import os
 import sys
@@ -16,17 +16,27 @@ SPOILT = {
     "broken": lambda routes: routes.experts[:1].zero_(),
 }
 
+
+def raising(prompts, sampling, group_size):
+    raise IndexError("the engine lost a response")
+
+
 if __name__ == "__main__":
-    shared, seen = loop.balanced, []
+    shared, rollout, seen, fault = loop.balanced, loop.Loop.rollout, [], os.environ["FAULT"]
 
     def spoiling(prompts, rollouts, num_mini_batches, world):
         prompts, rollouts = shared(prompts, rollouts, num_mini_batches, world)
-        seen.append(len(prompts))
-        if world.rank == 1 and len(seen) == VERSION + 1:
-            SPOILT[os.environ["ROUTES"]](rollouts.routes)
+        if world.rank == 1 and len(seen) == VERSION + 1 and fault in SPOILT:
+            SPOILT[fault](rollouts.routes)
         return prompts, rollouts
 
-    loop.balanced = spoiling
+    def failing(self, start):
+        seen.append(start)
+        if self.world.rank == 1 and len(seen) == VERSION + 1 and fault == "engine":
+            self.engine.generate = raising
+        return rollout(self, start)
+
+    loop.balanced, loop.Loop.rollout = spoiling, failing
     register_schema()
     hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(_hydra_task)()
     sys.exit(0)

@@ -24,7 +24,7 @@ from minirl.evaluate import (
 from minirl.examine import told
 from minirl.interfaces import VerifierError
 from minirl.types import Prompt, Sampling
-from minirl.world import World
+from minirl.world import FailedElsewhere, World
 
 SAMPLING = Sampling(1.0, 4, EOS, 0, "eval")
 PROMPTS = [Prompt(i, (1,) * (i + 1), problem) for i, problem in enumerate([3, 4, 5, 6, 8])]
@@ -46,6 +46,9 @@ def alone(rank=0, size=1, gathered=None):
     class Ranks(World):
         def gather(self, value):
             return [value] if size == 1 else gathered(value)
+
+        def together(self, action):
+            return action()
 
     return Ranks(rank, size, torch.device("cpu"))
 
@@ -171,6 +174,16 @@ def test_ranks_share_the_problems_and_see_the_figures_of_one(size):
     everything = alone(size - 1, size, lambda value: [parts[rank] for rank in range(size)])
     shared = sampled_outcomes(EchoTask(), WrittenEngine(), PROMPTS, SAMPLING, num_samples=4, world=everything)
     assert shared.equal(single)
+
+
+def test_an_engine_that_fails_on_another_rank_ends_this_one():
+    class Beside(World):
+        def gather(self, value):
+            return [value, ("IndexError", "lost")]
+
+    with pytest.raises(FailedElsewhere, match="IndexError: rank 1: lost"):
+        world = Beside(0, 2, torch.device("cpu"))
+        sampled_outcomes(EchoTask(), WrittenEngine(), PROMPTS, SAMPLING, num_samples=4, world=world)
 
 
 def test_pass_at_k_by_enumeration():

@@ -9,7 +9,7 @@ import torch
 from minirl.grading import grade, responses
 from minirl.interfaces import VerifierError
 from minirl.types import Prompt, RolloutBatch
-from minirl.world import World
+from minirl.world import FailedElsewhere, World
 
 EOS = 9
 ALONE = World(0, 1, torch.device("cpu"))
@@ -89,6 +89,9 @@ def beside(errors, responses):
         def sum(self, tensor):
             return tensor + torch.tensor([errors, responses])
 
+        def together(self, action):
+            return action()
+
     return Ranks(0, 2, torch.device("cpu"))
 
 
@@ -117,6 +120,15 @@ def test_other_errors_are_ours_and_are_not_turned_into_rewards():
 
     with pytest.raises(KeyError):
         grade(Faulty(), PROMPTS, ROLLOUTS, max_error_rate=1.0, world=ALONE)
+
+
+def test_a_fault_on_another_rank_ends_this_one():
+    class Beside(World):
+        def gather(self, value):
+            return [value, ("KeyError", "a fault of the program")]
+
+    with pytest.raises(FailedElsewhere, match="KeyError: rank 1: a fault"):
+        grade(EchoTask(), PROMPTS, ROLLOUTS, max_error_rate=1.0, world=Beside(0, 2, torch.device("cpu")))
 
 
 def test_rollouts_of_other_prompts_are_refused():

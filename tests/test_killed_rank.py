@@ -58,21 +58,22 @@ def test_a_rank_killed_in_mid_step_leaves_a_resumable_run(outputs):
 REASONS = {
     "missing": "MissingRoutes: rank 1: token 0 of response 0 has no route to replay under algo.routing_missing=fail",
     "broken": "BrokenRoutes: rank 1: token 0 of response 0 has the route",
+    "engine": "IndexError: rank 1: the engine lost a response",
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("routes", REASONS)
-def test_what_one_rank_refuses_ends_all_of_them_with_its_reason(outputs, routes):
-    """Rank 1 lacks a route at update 4 of 8: rank 0, which writes the record, would wait for it. Repeated with whole
-    routes, the run goes on from its checkpoint."""
+@pytest.mark.parametrize("fault", REASONS)
+def test_what_one_rank_refuses_ends_all_of_them_with_its_reason(outputs, fault):
+    """Rank 1 fails at update 4 of 8: rank 0, which writes the record, would wait for it. Repeated without the fault,
+    the run goes on from its checkpoint."""
     replay = ["algo.routing=r3", "metrics.live_every=8"]
     program = [str(Path(__file__).with_name("routeless_rank.py"))]
-    refused = two_ranks(program, outputs, *replay, ROUTES=routes)
+    refused = two_ranks(program, outputs, *replay, FAULT=fault)
     assert refused.returncode == 1, refused.stderr[-2000:]
     (run,) = (outputs / "runs").glob("*-s0")
     record = RunRecord(run).read()
-    assert record["state"] == "failed" and record["reason"].startswith(REASONS[routes]), record
+    assert record["state"] == "failed" and record["reason"].startswith(REASONS[fault]), record
     assert newest(run / "checkpoints").name == "4"
     again = two_ranks(["-m", "minirl.run"], outputs, *replay)
     assert again.returncode == 0, again.stderr[-2000:]

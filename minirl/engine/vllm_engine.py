@@ -21,7 +21,7 @@ from minirl.config import ConfigError, EngineConfig, Numerics, Placement
 from minirl.engine.matmuls import matrices, quantised_weights, rounded_weight
 from minirl.engine.numerics import ROUNDINGS
 from minirl.engine.parameters import NOTHING_LOADED, Signature, refuse_nothing
-from minirl.engine.responses import Routers, joined
+from minirl.engine.responses import Response, Routers, joined
 from minirl.engine.served_names import served_names
 from minirl.engine.vllm_placement import place, refuse_few_devices
 from minirl.engine.vllm_server import BUILT_FOR, DTYPES, Elsewhere, LocalServer, Server, installed, started
@@ -150,8 +150,7 @@ class VllmEngine:
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling, group_size: int) -> RolloutBatch:
         """Samples, and joins what came back with the prompts."""
         refuse_nothing(self.version, prompts)
-        self._refuse_long(prompts, sampling)
-        ask = partial(self.server.respond, sampling=sampling, group_size=group_size, version=self.version)
+        ask = partial(self._answers, sampling=sampling, group_size=group_size)
         return joined(
             prompts,
             self.place.respond(prompts, group_size, ask),
@@ -161,6 +160,11 @@ class VllmEngine:
             routers=self.routers,
             device=self.device,
         )
+
+    def _answers(self, prompts: Sequence[Prompt], sampling: Sampling, group_size: int) -> list[Response]:
+        """Of this rank's instance, to the prompts of all ranks that it serves: they are refused together."""
+        self._refuse_long(prompts, sampling)
+        return self.server.respond(prompts, sampling=sampling, group_size=group_size, version=self.version)
 
     def _refuse_long(self, prompts: Sequence[Prompt], sampling: Sampling) -> None:
         """vLLM would cut such a response earlier than sampling.max_response_tokens says."""

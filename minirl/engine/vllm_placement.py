@@ -108,8 +108,8 @@ class Apart:
         if len(self.members) == 1:
             return ask(prompts)
         members = self.world.gather(prompts)[self.members.start : self.members.stop]
-        parts = divided(ask(joint(members)), members, group_size) if self.serves else None
-        return self.world.scatter(parts, self.row)
+        answers = self.world.together(lambda: ask(joint(members)) if self.serves else None)
+        return self.world.scatter(None if answers is None else divided(answers, members, group_size), self.row)
 
 
 class Separate(Apart):

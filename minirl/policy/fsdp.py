@@ -27,7 +27,6 @@ from minirl.policy.optimizer import OPTIM, Step, adamw, bound_of, clip, learning
 from minirl.policy.packing import Padded, micro_batches, moved, padded
 from minirl.policy.replay import (
     REPLAY,
-    BrokenRoutes,
     Routed,
     blank_scores,
     followed,
@@ -114,7 +113,7 @@ class FsdpPolicy:
         same arithmetic, so the ratio is exactly 1 and R2 is exactly live.
         """
         if routing is Routing.r3:
-            self.world.together(lambda: require_routes(rollouts.routes, rollouts, self.tape), BrokenRoutes)
+            self.world.together(lambda: require_routes(rollouts.routes, rollouts, self.tape))
         self.weights.bring_back()
         old = self._blank(rollouts)
         for responses in self._mini_batches(rollouts):

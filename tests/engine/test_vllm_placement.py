@@ -18,7 +18,7 @@ from minirl.engine.cuda_handles import HANDLES
 from minirl.engine.responses import Response, Routers
 from minirl.engine.vllm_placement import Colocated, Separate, Shared, place
 from minirl.types import Prompt, Sampling
-from minirl.world import World
+from minirl.world import FailedElsewhere, World
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +36,9 @@ class OneOfMany(World):
     def gather(self, value: Any) -> list[Any]:
         assert value == self.everyone[self.rank]
         return self.everyone
+
+    def together(self, action: Any) -> Any:
+        return action()
 
     def scatter(self, values: Any, row: Any) -> Any:
         object.__setattr__(self, "scattered", values)
@@ -63,6 +66,25 @@ class Asked:
 
 def own(world: OneOfMany) -> list[list[int]]:
     return [[prompt.position, j] for prompt in world.everyone[world.rank] for j in range(2)]
+
+
+class NextToAFailure(OneOfMany):
+    """The first of its row has not got the answers."""
+
+    def together(self, action: Any) -> Any:
+        action()
+        raise FailedElsewhere("ConfigError: rank 0: too long")
+
+    def scatter(self, values: Any, row: Any) -> Any:
+        raise AssertionError("waits for answers that do not come")
+
+
+def test_what_the_asking_rank_refuses_ends_those_that_wait_for_its_answers() -> None:
+    world = NextToAFailure(1, 2, CPU)
+    object.__setattr__(world, "everyone", [some_prompts(3), some_prompts(4)])
+    placed = Separate(vllm_config(placement=Placement.separate), world)
+    with pytest.raises(FailedElsewhere, match="rank 0: too long"):
+        placed.respond(world.everyone[1], 2, Asked(2))
 
 
 @pytest.mark.parametrize("number", range(6))
