@@ -83,6 +83,12 @@ class RunRecord:
         text = json.dumps(self.read() | changes, indent=2, ensure_ascii=False, allow_nan=False)
         write_atomically(self.path, text + "\n")
 
+    def cpu_seconds(self) -> float:
+        """Of all processes that have worked on the run: as the last one has recorded at its end, or as the rows say of
+        the loop's phases, rows that were cut off included, where that is more: a killed process records nothing."""
+        rows = sum(_cpu_seconds(self.folder / name) for name in ("metrics.jsonl", "metrics.cut.jsonl"))
+        return max(self.read().get("cpu_seconds") or 0.0, rows)
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Held while a process works on this run. The kernel drops the lock when the process dies, however it dies.
@@ -131,6 +137,12 @@ class RunRecord:
         except (FileNotFoundError, BlockingIOError):
             return False
         return True
+
+
+def _cpu_seconds(path: Path) -> float:
+    """Of the complete rows of a file of metrics."""
+    lines = path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines() if path.exists() else []
+    return sum(value or 0.0 for line in lines for name, value in json.loads(line).items() if name.endswith("_cpu"))
 
 
 def environment() -> dict[str, Any]:

@@ -147,7 +147,7 @@ def _recorded(record: RunRecord, description: dict[str, Any], training: Callable
     history = {"horizons": horizons, "codes": list(dict.fromkeys(codes))}
     record.update(**description, **history, state=State.running, reason=None, ended=None, **here)
     state, reason = State.failed, ""
-    cpu = time.process_time()
+    spent, cpu = record.cpu_seconds(), time.process_time()
     try:
         state, reason = _ending(training)
     except KeyboardInterrupt:
@@ -158,7 +158,7 @@ def _recorded(record: RunRecord, description: dict[str, Any], training: Callable
         traceback.print_exc()
         raise
     finally:
-        spent = before.get("cpu_seconds", 0.0) + time.process_time() - cpu
+        spent += time.process_time() - cpu
         record.update(
             state=state, reason=reason or None, ended=time.time(), cpu_seconds=spent, version=_last_version(record)
         )

@@ -12,6 +12,7 @@ from small_runs import SMALL, rows, start
 
 from minirl.config import ConfigError
 from minirl.record import RunRecord, State
+from minirl.run import _recorded
 from minirl.types import Diverged
 
 
@@ -88,6 +89,18 @@ def test_a_crash_is_recorded_and_raised(outputs, monkeypatch):
     (folder,) = (outputs / "runs").glob("*")
     record = RunRecord(folder).read()
     assert record["state"] == "failed" and "the engine died" in record["reason"]
+
+
+def test_the_record_counts_what_a_killed_process_has_spent(own_folder):
+    """Of the one before it only rows are left."""
+    (own_folder / "metrics.jsonl").write_text('{"version": 0, "time/update_cpu": 90.0, "time/rollout_cpu": 10.0}\n')
+    record = RunRecord(own_folder)
+    record.update(state="running")
+    assert _recorded(record, {"num_updates": 8}, lambda: State.interrupted) == "interrupted"
+    once = record.read()["cpu_seconds"]
+    assert 100 <= once < 150
+    _recorded(record, {"num_updates": 8}, lambda: State.finished)
+    assert once <= record.read()["cpu_seconds"] < 150
 
 
 def test_kill_then_repeat_gives_the_unkilled_metrics(outputs):

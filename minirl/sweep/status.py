@@ -107,20 +107,11 @@ def run_status(folder: Path, arm: str, seed: int) -> Status:
         throughput=_throughput(rows),
         reward=_last(rows, "reward/mean"),
         score=_last(rows, "eval/avg"),
-        cpu_seconds=cpu_seconds(folder, record),
+        cpu_seconds=run.cpu_seconds(),
         remark=remark,
         folder=str(folder),
         codes=tuple(record.get("codes", ())),
     )
-
-
-def cpu_seconds(folder: Path, record: Mapping[str, Any]) -> float:
-    """As the run has recorded at its end; before that, what its rows say."""
-    path = folder / "metrics.jsonl"
-    if record.get("ended") is not None or not path.exists():
-        return record.get("cpu_seconds") or 0.0
-    complete = path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
-    return sum(value or 0.0 for line in complete for name, value in json.loads(line).items() if name.endswith("_cpu"))
 
 
 def standing(run: RunRecord) -> tuple[State | Standing, str | None]:

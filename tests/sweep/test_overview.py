@@ -90,6 +90,16 @@ def test_a_running_run_has_spent_what_its_rows_say(own_folder: Path) -> None:
     assert look("runs", OUTPUTS).statuses[0].cpu_seconds == 7.5
 
 
+def test_what_a_killed_process_has_spent_is_not_forgotten(own_folder: Path) -> None:
+    """It recorded nothing: its rows say it, those after the checkpoint too, which were put aside."""
+    rows = [{"version": version, "time/update_cpu": 2.0} for version in range(3)]
+    folder = write_run(OUTPUTS / "runs" / "abc-s3", rows, state="failed", ended=1.0)
+    assert look("runs", OUTPUTS).statuses[0].cpu_seconds == 6.0
+    (folder / "metrics.cut.jsonl").write_text(json.dumps(rows[2]) + "\n" + '{"version": 3, "time/upd')
+    RunRecord(folder).update(cpu_seconds=0.5)
+    assert look("runs", OUTPUTS).statuses[0].cpu_seconds == 8.0
+
+
 def test_runs_of_several_versions_of_the_code_are_told(own_folder: Path) -> None:
     for seed, codes in enumerate([["aa"], ["aa"], ["aa", "bb+1"]]):
         write_run(OUTPUTS / "runs" / f"abc-s{seed}", seed=seed, arm="clip", codes=codes, started=seed)
