@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -146,9 +147,9 @@ class ScheduledSite:
             return None
         note = json.loads((folder / QUEUE).read_text(encoding="utf-8"))
         job: submitit.SlurmJob[int] = submitit.SlurmJob(folder / FOLDER, note["job"])
-        young = time.time() - note["submitted"] < NEW_SECONDS
+        there = time.time() - note["submitted"] < NEW_SECONDS or _waits(note["job"])
         run = RunRecord(folder)
-        gone = job.done(force_check=True) or (job.state == UNKNOWN and not young and life(run) is not Life.alive)
+        gone = job.done(force_check=True) or (job.state == UNKNOWN and not there and life(run) is not Life.alive)
         if gone and not State(run.read().get("state", State.failed)).is_result:
             return None
         return Submitted(self.cluster, job, folder)
@@ -196,6 +197,16 @@ def _holds(each: Submitted) -> bool:
     """Whether the job's process is still at its run."""
     record = RunRecord(each.folder)
     return record.read().get("state") == State.running and not record.is_abandoned()
+
+
+def _waits(job_id: str) -> bool:
+    """Whether SLURM still has the job to do, by squeue, which keeps no books and so answers where sacct is off."""
+    words = ["squeue", "--noheader", f"--jobs={job_id}", "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED"]
+    try:
+        done = subprocess.run([*words, "--format=%i"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return False
+    return done.returncode == 0 and bool(done.stdout.strip())
 
 
 @contextmanager

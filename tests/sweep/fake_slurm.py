@@ -1,6 +1,6 @@
 """SLURM's commands on one machine, for as much of it as submitit and we use: `install(folder)` puts sbatch, srun,
-sacct, scontrol and scancel into a folder for the PATH. Jobs really run. Signals go to the tasks that srun starts and
-not to what these start, as with SLURM's cgroups.
+sacct, squeue, scontrol and scancel into a folder for the PATH. Jobs really run. Signals go to the tasks that srun
+starts and not to what these start, as with SLURM's cgroups.
 
 Beside SLURM's own: `preempt JOB` takes the machine away and gives it back; a file `hold` keeps new jobs pending.
 """
@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
-COMMANDS = ("sbatch", "srun", "sacct", "scontrol", "scancel", "preempt")
+COMMANDS = ("sbatch", "srun", "sacct", "squeue", "scontrol", "scancel", "preempt")
 GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL
 STATE = Path(os.environ.get("FAKE_SLURM", "."))
 
@@ -113,6 +113,16 @@ def sacct(*words: str) -> None:
     for flag, number in pairwise(words):
         if flag == "-j":
             print(f"{number}|{(STATE / number / 'state').read_text()}|localhost")
+
+
+def squeue(*words: str) -> None:
+    """Of one job. It knows no job that has ended."""
+    options = dict(word.removeprefix("--").partition("=")[::2] for word in words)
+    state = (STATE / options["jobs"] / "state").read_text()
+    if state not in ("PENDING", "RUNNING"):
+        sys.exit("slurm_load_jobs error: Invalid job id specified")
+    if state in options["states"].split(","):
+        print(options["jobs"])
 
 
 def scontrol(verb: str, number: str) -> None:

@@ -15,7 +15,7 @@ import stub_sweep
 from stub_sweep import begun, finish, record, start, states, until, write_sweep
 
 from minirl.record import LOCK
-from minirl.sweep.scheduled import Submitted
+from minirl.sweep.scheduled import ScheduledSite, Submitted
 
 LAUNCHER = "hydra/launcher=submitit_slurm"
 
@@ -98,6 +98,36 @@ def test_without_accounting_a_run_killed_without_a_word_is_not_waited_for(slurm:
     code, output = finish(process)
     assert code == 1 and f"slurm {number}: it shows no sign of life any more" in output, output
     assert states() == {("sleeps", 0): "failed"}
+
+
+@pytest.mark.parametrize(
+    ("state", "age", "kept"),
+    [
+        ("PENDING", 3600.0, True),
+        ("RUNNING", 3600.0, True),  # its run has shown no sign of life yet
+        ("CANCELLED", 3600.0, False),
+        ("CANCELLED", 60.0, True),  # as far as is known
+    ],
+)
+def test_without_accounting_a_job_that_waits_long_is_found_by_squeue(
+    slurm: Path, state: str, age: float, kept: bool
+) -> None:
+    """What is not found is submitted again."""
+    (slurm / "bin" / "sacct").write_text("#!/bin/sh\nexit 1\n")
+    (slurm / "101").mkdir()
+    (slurm / "101" / "state").write_text(state)
+    note = {"cluster": "slurm", "job": "101", "submitted": time.time() - age}
+    folder = slurm.parent / "run"
+    folder.mkdir()
+    (folder / "queue.json").write_text(json.dumps(note))
+    site = ScheduledSite(
+        task="task", cluster="slurm", slots=1, processes=1, environment={}, max_num_timeout=1, parameters={}
+    )
+    assert (site._queued(folder) is not None) is kept
+    if kept and age > 1000:
+        (slurm / "bin" / "squeue").unlink()
+        assert site._queued(folder) is None
+    (slurm / "101" / "state").write_text("CANCELLED")
 
 
 @dataclass
