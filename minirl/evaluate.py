@@ -152,15 +152,16 @@ def sampled_outcomes(
     outcomes do not depend on the number of ranks.
     """
     mine = prompts[world.rank :: world.size]
+    asked = mine or prompts[:1]  # for nothing, where there are fewer problems than ranks: an engine is asked by all
     outcomes = torch.zeros(len(prompts), num_samples, 4, dtype=torch.float64)
 
     def part() -> Tensor:
-        if not mine:
-            return outcomes[:0]
-        rollouts = engine.generate(mine, sampling, num_samples)
-        rewards, _ = graded(task, mine, rollouts)  # errors are judged over the whole evaluation
+        rollouts = engine.generate(asked, sampling, num_samples)
+        rewards, _ = graded(task, asked, rollouts)  # errors are judged over the whole evaluation
         columns = (rewards.values, rewards.graded, rollouts.response_lengths, rollouts.truncated)
-        return torch.stack([column.double().cpu() for column in columns], dim=-1).view(len(mine), num_samples, 4)
+        return torch.stack([column.double().cpu() for column in columns], dim=-1).view(len(asked), num_samples, 4)[
+            : len(mine)
+        ]
 
     for rank, found in enumerate(world.gather(world.together(part))):
         outcomes[rank :: world.size] = found

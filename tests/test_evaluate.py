@@ -176,6 +176,21 @@ def test_ranks_share_the_problems_and_see_the_figures_of_one(size):
     assert shared.equal(single)
 
 
+def test_a_rank_without_a_problem_asks_the_engine_as_the_others_do():
+    """An engine on several ranks waits for all of them."""
+    calls = []
+
+    class Waiting(WrittenEngine):
+        def generate(self, prompts, sampling, group_size):
+            calls.append([prompt.position for prompt in prompts])
+            return super().generate(prompts, sampling, group_size)
+
+    for rank in range(7):
+        world = alone(rank, 7, lambda value: [value.new_zeros(len(PROMPTS[r::7]), 4, 4) for r in range(7)])
+        sampled_outcomes(EchoTask(), Waiting(), PROMPTS, SAMPLING, num_samples=4, world=world)
+    assert calls == [[0], [1], [2], [3], [4], [0], [0]]
+
+
 def test_an_engine_that_fails_on_another_rank_ends_this_one():
     class Beside(World):
         def gather(self, value):
