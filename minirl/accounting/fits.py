@@ -54,8 +54,7 @@ def _side_by_side(needs: Iterable[float], memory: float) -> int:
 
 def host_remedy(config: Config, size: Estimate) -> str:
     """What takes less of a node's memory, and enough: no copy to write checkpoints from; else fewer rollouts at a time;
-    else more nodes to share them and the states, of which
-    this machine has one."""
+    else more nodes to share them and the states, of which this machine is one."""
     room, copies = USABLE * size.machine.host_memory, size.host_copies * size.copy_bytes
     if config.train.async_checkpoints and size.host - size.copy_bytes <= room:
         return "train.async_checkpoints=false"
