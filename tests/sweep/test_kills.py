@@ -87,6 +87,8 @@ def at_random(victim: str, chance: random.Random) -> str | None:
     files = lambda: [path for path in SWEEP.glob("*/phase") if not gone(int(path.read_text().split()[0]))]  # noqa: E731
     until(files, process)
     time.sleep(chance.uniform(0.0, 2.0))
+    if victim == RUN:
+        until(files, process)  # between two runs nothing would be killed, and the command would do all the rest
     alive, pids = files(), [process.pid] if victim != RUN else []
     pids += [int(path.read_text().split()[0]) for path in alive] if victim != COMMAND else []
     for pid in pids:
