@@ -159,9 +159,8 @@ def sampled_outcomes(
         rollouts = engine.generate(asked, sampling, num_samples)
         rewards, _ = graded(task, asked, rollouts)  # errors are judged over the whole evaluation
         columns = (rewards.values, rewards.graded, rollouts.response_lengths, rollouts.truncated)
-        return torch.stack([column.double().cpu() for column in columns], dim=-1).view(len(asked), num_samples, 4)[
-            : len(mine)
-        ]
+        found = torch.stack([column.double().cpu() for column in columns], dim=-1)
+        return found.view(len(asked), num_samples, 4)[: len(mine)]
 
     for rank, found in enumerate(world.gather(world.together(part))):
         outcomes[rank :: world.size] = found
